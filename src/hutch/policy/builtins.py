@@ -1,0 +1,182 @@
+"""Built-ins whose arguments name variables or are calculated with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from hutch.policy.facts import Assignment, Call, Evaluation, Facts
+from hutch.policy.names import is_dangerous
+from hutch.policy.verdict import Refused
+from hutch.policy.words import Word, hides_code, plain_word
+
+_TARGET = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?:\[(?P<index>.*)\])?(?P<value>\+?=.*)?", re.DOTALL)
+_MADE = re.compile(r"[\\'\"`$]")  # an expansion that makes text of its own
+_LITERAL_NAME = "write the variable's name out"
+_READ_VALUED = "adinNptu"
+
+
+def _target(text: str, shown: str) -> re.Match[str]:
+    """A variable, perhaps with a subscript (which bash calculates) and a value."""
+    match = _TARGET.fullmatch(text)
+    if match is None:
+        raise Refused(shown[:60], "this is not a variable's name", _LITERAL_NAME)
+    if match["index"] and ("$" in match["index"] or "`" in match["index"]):
+        raise Refused(shown[:60], "bash would calculate this subscript and run what it holds", "use a plain subscript")
+    if is_dangerous(match["name"]):
+        raise dangerous(match["name"], shown)
+    return match
+
+
+def dangerous(name: str, shown: str) -> Refused:
+    return Refused(shown[:60] or name, f"{name} makes programs run other code", "leave the variable as it is")
+
+
+def _options(words: Sequence[Word], signs: str = "-") -> tuple[str, list[Word]]:
+    letters = ""
+    for index, word in enumerate(words):
+        text = word.text
+        if text == "--":
+            return letters, list(words[index + 1 :])
+        if len(text) < 2 or text[0] not in signs:
+            return letters, list(words[index:])
+        if word.literal is None:
+            raise Refused(word.raw[:60], "an expansion makes part of this option", "write the option out")
+        letters += text[1:]
+    return letters, []
+
+
+def _declare(call: Call, facts: Facts) -> None:
+    letters, words = _options(call.words[1:], "-+")
+    name = call.words[0].text
+    if "n" in letters and name != "export":
+        raise Refused(f"{name} -n", "a name for another variable hides what is set", "use the variable itself")
+    if "f" in letters and name == "export":
+        raise Refused("export -f", "functions cannot be given to other programs")
+    for word in words:
+        head = word.pieces[0] if word.pieces else ""
+        if not isinstance(head, str) or (len(word.pieces) > 1 and "=" not in head):
+            raise Refused(word.raw[:60], "an expansion names the variable", _LITERAL_NAME)
+        match = _target(head, word.raw)
+        value = (match["value"] or "").lstrip("+")[1:]
+        facts.assignments.append(
+            Assignment(match["name"], word.raw, Word(word.raw, (value, *word.pieces[1:]), False, False))
+        )
+        if "i" in letters:
+            facts.evaluations.append(Evaluation(word.raw[:60], frozenset({match["name"]})))
+
+
+def _unset(call: Call, facts: Facts) -> None:
+    letters, words = _options(call.words[1:])
+    if "f" in letters:
+        raise Refused("unset -f", "a function must keep its meaning to the end", "leave the function defined")
+    for word in words:
+        if word.literal is None:
+            raise Refused(word.raw[:60], "an expansion names the variable", _LITERAL_NAME)
+        match = _target(word.literal, word.raw)
+        if "v" not in letters and any(function.name.literal == match["name"] for function in facts.functions):
+            raise Refused(word.raw[:60], "a function must keep its meaning to the end", "use unset -v for a variable")
+
+
+def _read(call: Call, facts: Facts) -> None:
+    words, index = call.words[1:], 0
+    while index < len(words) and words[index].text.startswith("-") and words[index].text != "-":
+        text = words[index].literal
+        if text is None:
+            raise Refused(words[index].raw[:60], "an expansion makes part of this option", "write the option out")
+        index += 1
+        if text == "--":
+            break
+        letter = next((letter for letter in text[1:] if letter in _READ_VALUED), "")
+        value = text[1:].partition(letter)[2] if letter else ""
+        if letter and not value and index < len(words):
+            if letter == "a":
+                _reads(words[index], call, facts)
+            index += 1
+        elif letter == "a":
+            _reads(plain_word(value), call, facts)
+    for word in words[index:]:
+        _reads(word, call, facts)
+
+
+def _reads(word: Word, call: Call, facts: Facts) -> None:
+    if word.literal is None:
+        raise Refused(word.raw[:60], "an expansion names the variable", _LITERAL_NAME)
+    match = _target(word.literal, word.raw)
+    for value in [*facts.here_strings, None]:
+        facts.assignments.append(Assignment(match["name"], f"read {word.raw}", value))
+
+
+def _printf(call: Call, facts: Facts) -> None:
+    words = call.words[1:]
+    if not words or not words[0].text.startswith("-v"):
+        if words and words[0].literal is None and words[0].text.startswith(("\0", "-")):
+            return  # a format from a variable; options cannot be told, but -v would need a name behind it
+        return
+    named = words[1:2] if words[0].text == "-v" else [plain_word(words[0].text[2:])]
+    if not named or named[0].literal is None or "\0" in named[0].literal:
+        raise Refused(call.words[1].raw[:60], "an expansion names the variable", _LITERAL_NAME)
+    match = _target(named[0].literal, named[0].raw)
+    for word in [*words[2:], None]:
+        facts.assignments.append(Assignment(match["name"], f"printf -v {match['name']}", word))
+
+
+def _let(call: Call, facts: Facts) -> None:
+    for word in call.words[1:]:
+        made = any(hole.variable is None and _MADE.search(hole.text, 2) for hole in word.holes)
+        if made or hides_code(word.text.replace("\\", ""), True) or "$" in word.text or "\0(" in word.text:
+            raise Refused(word.raw[:60], "bash would calculate this text and run what it holds", "use $(( … ))")
+        names = set(re.findall(r"[A-Za-z_][A-Za-z0-9_]*", word.text))
+        names |= {name for hole in word.holes for name in re.findall(r"[A-Za-z_][A-Za-z0-9_]*|[0-9@*]", hole.text)}
+        facts.evaluations.append(Evaluation(word.raw[:60], frozenset(names)))
+
+
+def _set(call: Call, facts: Facts) -> None:
+    words = call.words[1:]
+    for index, word in enumerate(words):
+        text = word.text
+        if text == "--" or not text.startswith(("-", "+")):
+            for value in words[index:]:
+                facts.assignments.append(Assignment("@", value.raw, value))
+            return
+        named = words[index + 1].text if text.endswith("o") and index + 1 < len(words) else ""
+        if word.literal is None or "k" in text[1:] or named in ("keyword", "\0"):
+            raise Refused(word.raw[:60], "it changes how commands are read", "leave the option out")
+        if named:
+            return
+
+
+def _test(call: Call, facts: Facts) -> None:
+    for option, word in zip(call.words[1:], call.words[2:], strict=False):
+        unknown = option.literal is None and option.text.startswith(("-", "\0"))
+        if option.text not in ("-v", "-R") and not (unknown and "[" in word.text):
+            continue
+        if word.literal is not None:
+            _target(word.literal, word.raw)
+        else:
+            facts.evaluations.append(
+                Evaluation(word.raw[:60], frozenset(hole.variable for hole in word.holes if hole.variable))
+            )
+
+
+def _wait(call: Call, facts: Facts) -> None:
+    for option, word in zip(call.words[1:], call.words[2:], strict=False):
+        if option.text.startswith("-p"):
+            _target(word.text, word.raw)
+
+
+CHECKS: Mapping[str, Callable[[Call, Facts], None]] = {
+    "declare": _declare,
+    "typeset": _declare,
+    "local": _declare,
+    "export": _declare,
+    "readonly": _declare,
+    "unset": _unset,
+    "read": _read,
+    "printf": _printf,
+    "let": _let,
+    "set": _set,
+    "test": _test,
+    "[": _test,
+    "wait": _wait,
+}
