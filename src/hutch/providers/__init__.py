@@ -1,0 +1,1 @@
+"""What makes machines: one contract (`base`), and one package per provider. None knows another."""
