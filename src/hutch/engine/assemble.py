@@ -1,0 +1,312 @@
+"""Wires an engine, and keeps the one engine that a process has for a data folder."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hutch.engine.audit import Audit
+from hutch.engine.context import Context
+from hutch.engine.deadlines import Sweeper
+from hutch.engine.files import Files
+from hutch.engine.keys import Keys
+from hutch.engine.loop import LoopThread, close_items
+from hutch.engine.moving import Moving
+from hutch.engine.observe import Watchers
+from hutch.engine.pool import Pool, PoolPlan
+from hutch.engine.ports import Ports
+from hutch.engine.previews import Previews
+from hutch.engine.processes import Processes
+from hutch.engine.recovery import recover
+from hutch.engine.sandboxes import Sandboxes
+from hutch.engine.sessions import Sessions
+from hutch.engine.survey import Surveyor
+from hutch.model.errors import SettingsInvalid, StoreUnavailable
+from hutch.model.template import BASH, OPEN, Template
+from hutch.model.wire import plain
+from hutch.policy import OPEN as OPEN_PROFILE
+from hutch.policy import STRICT, Judge
+from hutch.providers.base import Provider
+from hutch.providers.registry import make_provider
+from hutch.settings import Settings
+from hutch.store.audit import AuditStore
+from hutch.store.database import Database, open_database
+from hutch.store.keys import KeyStore
+from hutch.store.locations import Locations
+from hutch.store.previews import PreviewStore
+from hutch.store.records import LOCAL_WORKER
+from hutch.store.store import Store
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    settings: Settings
+    store: Store
+    provider: Provider
+    sandboxes: Sandboxes
+    sessions: Sessions
+    processes: Processes
+    files: Files
+    ports: Ports
+    previews: Previews
+    context: Context
+    moving: Moving
+    pool: Pool
+    sweeper: Sweeper
+    keys: Keys
+    audit: Audit
+    watchers: Watchers
+    surveyor: Surveyor
+
+    async def health(self) -> Mapping[str, Any]:
+        """Walls, limits and counts, for doctor and the health page."""
+        report = plain(await self.provider.report())
+        return {"provider": report, "running": self.sandboxes.running, "spare": self.pool.spare}
+
+    async def aclose(self) -> None:
+        """End what this process runs. Sessions and files stay. A step that fails does not stop the next one."""
+        async with contextlib.AsyncExitStack() as steps:
+            for close in (
+                self.store.aclose,
+                self.provider.aclose,
+                self.sandboxes.close,
+                self.pool.close,
+                self.audit.close,
+                self.sweeper.close,
+            ):
+                steps.push_async_callback(close)  # the last one pushed is the first one called
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an engine stands among others that share its database."""
+
+    worker_id: str = LOCAL_WORKER
+    shared_data: bool = False  # the others see the same data folder
+    database_url: str | None = None  # None: SQLite in the data folder
+    announced: bool = False  # its name was claimed elsewhere
+
+
+ALONE = Place()
+
+
+async def assemble(settings: Settings, provider: Provider | None = None, place: Place = ALONE) -> Engine:
+    """An engine that is ready: what earlier processes left is cleared up.
+
+    Raises: StoreUnavailable, SettingsInvalid, NotSupported.
+    """
+    folder = _sandbox_folder(settings.data_dir)
+    provider = provider or make_provider(
+        settings.provider, settings.data_dir, settings.allow_missing, settings.uid_range
+    )
+    templates = _templates(settings)
+    database = await open_database(place.database_url or settings.data_dir / "hutch.db")
+    if not place.announced and not await database.claim(place.worker_id):
+        await database.aclose()
+        raise SettingsInvalid(
+            f"A server named {place.worker_id!r} uses this database with a data folder of its own, and would take "
+            "this one's sandboxes for its own. Give each a WORKER_ID, or a database of its own.",
+            variable="WORKER_ID",
+        )
+    store = Store(database, place.worker_id)
+    watchers = Watchers()
+    try:
+        sandboxes = Sandboxes(
+            store=store, provider=provider, folder=folder, templates=templates, max_running=settings.max_pool_size
+        )
+        await recover(store, provider, sandboxes, folder, BASH.limits, shared_data=place.shared_data)
+    except BaseException:
+        await store.aclose()
+        raise
+    engine = _wired(settings, provider, database, store, sandboxes, watchers)
+    engine.sweeper.start()
+    engine.pool.fill()
+    return engine
+
+
+def _wired(
+    settings: Settings, provider: Provider, database: Database, store: Store, sandboxes: Sandboxes, watchers: Watchers
+) -> Engine:
+    judges = {"strict": Judge(STRICT), "open": Judge(OPEN_PROFILE)}
+    pool = Pool(
+        sandboxes=sandboxes,
+        template=sandboxes.templates["bash"],
+        plan=PoolPlan(settings.pool_size, settings.min_pool_size, settings.pool_refill_delay),
+    )
+    sweeper = Sweeper(
+        store=store,
+        sandboxes=sandboxes,
+        stop_after=settings.idle_stop_seconds(),
+        interval=settings.cleanup_interval,
+        watchers=watchers,
+    )
+    sessions = Sessions(
+        store=store,
+        sandboxes=sandboxes,
+        pool=pool,
+        default_timeout=settings.session_timeout_minutes * 60,
+        changed=sweeper.changed,
+        watchers=watchers,
+    )
+    return Engine(
+        settings=settings,
+        store=store,
+        provider=provider,
+        sandboxes=sandboxes,
+        sessions=sessions,
+        processes=Processes(sandboxes, judges.__getitem__, settings.max_command_timeout, watchers),
+        files=Files(sandboxes, watchers),
+        ports=Ports(sandboxes),
+        previews=Previews(PreviewStore(database), sandboxes),
+        context=Context(sandboxes),
+        moving=Moving(sandboxes=sandboxes, store=store, locations=Locations(database), provider=provider),
+        pool=pool,
+        sweeper=sweeper,
+        keys=Keys(KeyStore(database)),
+        audit=Audit(AuditStore(database)),
+        watchers=watchers,
+        surveyor=Surveyor(sandboxes, pool, settings.max_pool_size),
+    )
+
+
+def _templates(settings: Settings) -> dict[str, Template]:
+    return {"bash": replace(BASH, limits=settings.bash_limits()), "open": OPEN}
+
+
+def _sandbox_folder(data_dir: Path) -> Path:
+    folder = data_dir / "sandboxes"
+    try:
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise StoreUnavailable(
+            f"The data folder {str(data_dir)!r} cannot be used: {error.strerror}. "
+            "Set HUTCH_DATA_DIR to a folder that this user may write.",
+            path=str(data_dir),
+        ) from error
+    return folder
+
+
+class EngineHome:
+    """The engine of one data folder in this process, started at first use on a thread of its own."""
+
+    def __init__(self, settings: Settings, make: Callable[[Settings], Coroutine[Any, Any, Engine]] = assemble) -> None:
+        self.settings = settings
+        self.thread = LoopThread("hutch-engine")
+        self._make = make
+        self._starting: asyncio.Task[Engine] | None = None
+        self._engine: Engine | None = None
+        self.closed = False
+
+    async def do(self, act: Callable[[Engine], Coroutine[Any, Any, T]]) -> T:
+        """Run `act` on the engine's loop, from any loop."""
+        if not self.thread.inside():
+            return await self.thread.call(self.do, act)
+        return await act(self._engine or await self._started())
+
+    async def each(self, items: Callable[[Engine], AsyncIterator[T]]) -> AsyncIterator[T]:
+        """Walk an engine's iterator from any loop."""
+
+        async def begin(engine: Engine) -> AsyncIterator[T]:
+            return items(engine)
+
+        iterator = await self.do(begin)
+        walk = iterator if self.thread.inside() else self.thread.iterate(iterator)
+        try:
+            async for item in walk:
+                yield item
+        finally:
+            await close_items(walk)
+
+    async def _started(self) -> Engine:
+        if self._starting is None or (self._starting.done() and not _succeeded(self._starting)):
+            self._starting = asyncio.create_task(self._make(self.settings))
+        # Shielded: the first caller may give up while others wait for the same start.
+        self._engine = await asyncio.shield(self._starting)
+        return self._engine
+
+    def close(self) -> None:
+        """End the engine and its thread."""
+        if self.closed:
+            return
+        self.closed = True
+
+        async def end() -> None:
+            if self._starting is not None:
+                await asyncio.wait({self._starting})
+                if _succeeded(self._starting):
+                    await self._starting.result().aclose()
+
+        try:
+            if self._starting is not None:
+                self.thread.run(end())
+        finally:
+            self.thread.stop()
+
+    def forget_after_fork(self) -> object:
+        """In a forked child: what runs is the parent's. Returns what must not be collected here."""
+        relics = (self._engine, self._starting, self.thread.forget_after_fork())
+        if self._engine is not None:
+            self._engine.sandboxes.forget_after_fork()
+        self._engine = self._starting = None
+        return relics
+
+
+def _succeeded(task: asyncio.Task[Engine]) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is None
+
+
+class _Homes:
+    """One engine for each data folder of this process; a forked child starts its own at its first call."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._homes: dict[Path, EngineHome] = {}
+        self._hooked = False
+        self._relics: list[object] = []  # of the parent, in a forked child
+
+    def get(self, settings: Settings) -> EngineHome:
+        key = settings.data_dir.absolute()
+        with self._lock:
+            home = self._homes.get(key)
+            if home is None or home.closed:
+                home = self._homes[key] = EngineHome(settings)
+                self._hook()
+            return home
+
+    def use(self, home: EngineHome) -> None:
+        """Let this process use `home` for its data folder: an engine that was put together in another way."""
+        with self._lock:
+            self._homes[home.settings.data_dir.absolute()] = home
+            self._hook()
+
+    def _hook(self) -> None:
+        if not self._hooked:
+            self._hooked = True
+            import concurrent.futures.thread  # noqa: F401 - registers its end before ours, which so comes first
+
+            # Not `atexit`: by then the threads that the store and file calls use may start no more work.
+            threading._register_atexit(self.close)  # type: ignore[attr-defined]  # used by concurrent.futures too
+            os.register_at_fork(after_in_child=self._after_fork)
+
+    def close(self) -> None:
+        with self._lock:
+            homes, self._homes = list(self._homes.values()), {}
+        for home in homes:
+            home.close()
+
+    def _after_fork(self) -> None:
+        self._lock = threading.Lock()
+        self._relics += [home.forget_after_fork() for home in self._homes.values()]
+
+
+# The one module-level instance there is: two engines on one data folder in one process would fight over its sandboxes.
+HOMES = _Homes()
