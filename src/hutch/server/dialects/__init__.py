@@ -1,0 +1,1 @@
+"""Other APIs that people have code for, on the same engine."""
