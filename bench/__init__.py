@@ -1,0 +1,1 @@
+"""Benchmarks: the promised figures beside their references, in one run. `python -m bench --help`."""
