@@ -264,6 +264,21 @@ def test_changes_in_new_folders_are_seen() -> None:
     run(work())
 
 
+def test_no_folder_falls_between_listing_and_watching() -> None:
+    """A tree that grows while its watches are being set: each of its folders and files is told of."""
+
+    async def work() -> None:
+        async with rig() as machine:
+            trees = 40
+            script = f"for i in $(seq {trees}); do mkdir -p t$i/a/b/c; echo > t$i/a/b/c/f; done; sleep 0.5; echo > end"
+            found = await events_until(machine, script, "end", recursive=True)
+            created = {event["path"] for event in found if event["kind"] == "created"}
+            parts = ("", "/a", "/a/b", "/a/b/c", "/a/b/c/f")
+            assert created == {f"t{i}{part}" for i in range(1, trees + 1) for part in parts} | {"end"}
+
+    run(work())
+
+
 def test_a_watch_ends_with_its_folder_or_machine() -> None:
     async def work() -> None:
         async with rig() as machine:

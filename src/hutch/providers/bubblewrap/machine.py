@@ -18,6 +18,7 @@ from hutch.model.process import ProcessExit
 from hutch.providers.base import MachineSpec, Usage
 from hutch.providers.bubblewrap import cgroup_files, trees, workspace
 from hutch.providers.bubblewrap.cgroups import Controller, grown
+from hutch.providers.bubblewrap.ending import end_processes
 from hutch.providers.bubblewrap.record import Lock, ProcessId
 from hutch.providers.guest.machine import GuestMachine
 
@@ -92,6 +93,7 @@ class BubblewrapMachine(GuestMachine):
 
     def _clear_up(self, lock: Lock) -> None:
         try:
+            end_processes(lock.record, None)  # the init may outlive its monitor by a moment
             cgroup_files.remove(self._cgroups.paths)
             workspace.forget_socket(self.spec.folder)
         finally:

@@ -97,6 +97,9 @@ class BubblewrapProvider(Provider):
 
     async def sweep(self, spec: MachineSpec) -> None:
         """Raises: SandboxUnavailable when the machine runs in a process that lives."""
+        for machine in self._machines_in(spec.folder):
+            if not machine.alive:  # ours has ended and clears up after itself: never beside its successor's start
+                await machine.wait_stopped()
         await asyncio.to_thread(self._sweep, spec)
 
     def _sweep(self, spec: MachineSpec) -> None:
@@ -114,10 +117,13 @@ class BubblewrapProvider(Provider):
         (spec.folder / record.NAME).unlink(missing_ok=True)
 
     async def destroy(self, spec: MachineSpec) -> None:
-        for machine in [machine for machine in self._machines if machine.spec.folder == spec.folder.absolute()]:
+        for machine in self._machines_in(spec.folder):
             await machine.stop()
         await self.sweep(spec)
         await asyncio.to_thread(workspace.destroy, spec.folder)
+
+    def _machines_in(self, folder: Path) -> list[BubblewrapMachine]:
+        return [machine for machine in self._machines if machine.spec.folder == folder.absolute()]
 
     def allocate_uid(self, taken: frozenset[int]) -> int | None:
         """A random one, so that a uid is not soon used again.

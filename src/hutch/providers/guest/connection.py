@@ -191,7 +191,9 @@ async def _connect(loop: asyncio.AbstractEventLoop, connecting: socket.socket, p
             if loop.time() > deadline:
                 raise SandboxUnavailable("The sandbox's init takes no connections: too many calls at once.") from None
         except OSError as failure:
-            raise SandboxUnavailable(f"The sandbox cannot be reached ({failure.strerror}): it has ended.") from failure
+            raise SandboxUnavailable(
+                f"The sandbox cannot be reached ({failure.strerror}): it has just ended. Try again."
+            ) from failure
         await asyncio.sleep(pause)
         pause = min(pause * 2, 0.05)
 

@@ -19,6 +19,7 @@ from hutch.providers.guest.protocol import Entry, Kind, Op
 
 WATCH_SECONDS = 30.0
 MAX_FOLDERS = 8192
+MAX_ENTRIES = 200_000
 _READ_BYTES = 65_536
 _EventKind = Literal["created", "modified", "removed", "moved_from", "moved_to", "overflow"]
 _KINDS: dict[int, _EventKind] = {
@@ -103,18 +104,28 @@ class _Watch:
         self._descriptor = descriptors.pop()
         os.set_blocking(self._descriptor, False)
 
-    async def add_below(self, path: str) -> Sequence[Entry]:
-        """Watch every folder below `path`, and tell what is there."""
-        entries, _ = await self._machine.entries(path, recursive=True, max_entries=200_000)
-        for entry in entries:
-            if stat.S_ISDIR(entry.mode):
-                try:
-                    await self.add(below(path, entry.path))
-                except (FileNotFoundError, ValueError) as failure:
-                    if isinstance(failure, LimitExceeded):
-                        raise
-                    # gone since it was listed, or swapped for something that cannot be watched
-        return entries
+    async def add_below(self, path: str) -> list[Entry]:
+        """Watch every folder below `path`, and tell what is there, by its path below `path`.
+
+        Each folder is listed after its watch was set: what comes into it later is an event, and nothing falls between.
+        """
+        found = await self._listed(path)
+        for entry in found:  # grows as it is walked
+            if not stat.S_ISDIR(entry.mode):
+                continue
+            try:
+                await self.add(below(path, entry.path))
+                inside = await self._listed(below(path, entry.path))
+            except (FileNotFoundError, ValueError) as failure:
+                if isinstance(failure, LimitExceeded):
+                    raise
+                continue  # gone since it was listed, or swapped for something that cannot be watched
+            found += (one._replace(path=below(entry.path, one.path)) for one in inside[: MAX_ENTRIES - len(found)])
+        return found
+
+    async def _listed(self, path: str) -> list[Entry]:
+        entries, _ = await self._machine.entries(path, recursive=False, max_entries=MAX_ENTRIES)
+        return list(entries)
 
     async def next_events(self) -> list[FileEvent]:
         """At least one event, unless the watch ended."""
