@@ -238,6 +238,32 @@ need_dev() {
   stamp dev "$want"
 }
 
+# need_suite NAME: sets SUITE_PYTHON, of an environment with the pins of requirements/suite-NAME.txt. Hutch in it is the
+# one of the first environment: its sources, and the description that its entry points are found by.
+need_suite() {
+  local name=$1 want first=$VENV
+  # shellcheck disable=SC2034  # read by scripts/test
+  SUITE_PYTHON=.venv-$name/bin/python
+  (
+    VENV=.venv-$name STAMPS=.venv-$name/.hutch-stamps
+    if ! venv_fits; then
+      PYTHON_CHOSEN=$(python_real "$first/bin/python")
+      say "making $VENV"
+      make_venv
+      stamp home "$PWD"
+    fi
+    want=$(fingerprint "requirements/suite-$name.txt" pyproject.toml)
+    stamped suite "$want" && exit 0
+    say "installing what the suite '$name' needs"
+    install_pinned "suite-$name"
+    site=$("$VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    rm -rf "$site"/hutch-*.dist-info
+    cp -r "$first"/lib/python*/site-packages/hutch-*.dist-info "$site"
+    printf '%s\n' "$PWD/src" >"$site/hutch.pth"
+    stamp suite "$want"
+  )
+}
+
 # Two runs at once in one checkout must not build one environment together.
 exclusively() {
   local lock=.venv.lock
