@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hutch.engine.audit import Audit
+from hutch.engine.belonging import check_belonging
 from hutch.engine.context import Context
 from hutch.engine.deadlines import Sweeper
 from hutch.engine.files import Files
@@ -119,6 +120,9 @@ async def assemble(settings: Settings, provider: Provider | None = None, place: 
     store = Store(database, place.worker_id)
     watchers = Watchers()
     try:
+        await _check_belonging(settings.data_dir, store)
+        if place.announced:  # nobody else has this name: a coordinator that saw an earlier life of ours is too late
+            await store.renew_fences()
         sandboxes = Sandboxes(
             store=store, provider=provider, folder=folder, templates=templates, max_running=settings.max_pool_size
         )
@@ -187,12 +191,24 @@ def _sandbox_folder(data_dir: Path) -> Path:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
-        raise StoreUnavailable(
-            f"The data folder {str(data_dir)!r} cannot be used: {error.strerror}. "
-            "Set HUTCH_DATA_DIR to a folder that this user may write.",
-            path=str(data_dir),
-        ) from error
+        raise _unusable(data_dir, error) from error
     return folder
+
+
+async def _check_belonging(data_dir: Path, store: Store) -> None:
+    """Raises: SettingsInvalid, StoreUnavailable."""
+    try:
+        check_belonging(data_dir, await store.database_id())
+    except OSError as error:
+        raise _unusable(data_dir, error) from error
+
+
+def _unusable(data_dir: Path, error: OSError) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"The data folder {str(data_dir)!r} cannot be used: {error.strerror}. "
+        "Set HUTCH_DATA_DIR to a folder that this user may write.",
+        path=str(data_dir),
+    )
 
 
 class EngineHome:

@@ -6,6 +6,7 @@ ClientClosed. A call that is cancelled may still be written.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -36,6 +37,22 @@ class Store:
 
     async def aclose(self) -> None:
         await self._database.aclose()
+
+    async def database_id(self) -> str:
+        """A name that the database was given once, the same through every address and copy of it."""
+
+        def named(connection: Connection) -> str:
+            row = connection.execute("SELECT database_id FROM identity").fetchone()
+            return "" if row is None else str(row[0])
+
+        def name(connection: Connection) -> str:
+            found = named(connection)
+            if not found:
+                found = secrets.token_hex(16)
+                connection.execute("INSERT INTO identity (database_id) VALUES (?)", (found,))
+            return found
+
+        return await self._database.read(named) or await self._database.write(name)
 
     # Sandboxes and sessions come and go
 
@@ -142,6 +159,14 @@ class Store:
         return await self._database.read(work)
 
     # Changes
+
+    async def renew_fences(self) -> None:
+        """Of all that is ours: what was seen or begun before is out of date, also by those who looked at it."""
+
+        def work(connection: Connection) -> None:
+            connection.execute("UPDATE sandboxes SET fence = fence + 1 WHERE worker_id = ?", (self.worker_id,))
+
+        await self._database.write(work)
 
     async def transition(
         self,
