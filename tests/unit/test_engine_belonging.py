@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hutch.engine.belonging import NAME, check_belonging
+from hutch.engine.belonging import NAME, SHARED, Belonging
 from hutch.model.errors import SettingsInvalid
 from hutch.testing.fake_provider import FakeProvider
 from tests.unit.engine_stage import Stage, play, staged
@@ -41,14 +41,40 @@ def test_another_database_is_refused_and_every_file_stays(tmp_path: Path) -> Non
     play(folder, again, provider)
 
 
+def claim(folder: Path, database: str, worker: str = "w1") -> Belonging:
+    return Belonging(folder, database, worker)
+
+
 def test_a_folder_without_sandboxes_may_go_to_another_database(tmp_path: Path) -> None:
     (tmp_path / "sandboxes").mkdir()
     for database in ("one", "two", "two"):
-        check_belonging(tmp_path, database)
+        claim(tmp_path, database).close()
     (tmp_path / "sandboxes/sb1").mkdir()
-    check_belonging(tmp_path, "two")
-    with pytest.raises(SettingsInvalid):
-        check_belonging(tmp_path, "one")
+    claim(tmp_path, "two").close()
+    with pytest.raises(SettingsInvalid, match="DATABASE_URL"):
+        claim(tmp_path, "one")
     (tmp_path / NAME).unlink()  # as the message says, for one that is gone for good
-    check_belonging(tmp_path, "one")
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+    claim(tmp_path, "one").close()
+
+
+def test_a_folder_is_not_taken_from_an_engine_that_has_made_nothing_yet(tmp_path: Path) -> None:
+    (tmp_path / "sandboxes").mkdir()
+    first = claim(tmp_path, "one")
+    second = claim(tmp_path, "one")  # another process
+    first.close()
+    with pytest.raises(SettingsInvalid):
+        claim(tmp_path, "two")
+    second.close()
+    claim(tmp_path, "two").close()
+
+
+def test_a_worker_of_another_name_is_refused_unless_they_share(tmp_path: Path) -> None:
+    (tmp_path / "sandboxes/sb1").mkdir(parents=True)
+    claim(tmp_path, "one", "w1").close()
+    with pytest.raises(SettingsInvalid, match="worker 'w1'"):
+        claim(tmp_path, "one", "w2")
+    shared = [claim(tmp_path, "one", SHARED) for _ in range(2)]
+    for one in shared:
+        one.close()
+    with pytest.raises(SettingsInvalid, match="HUTCH_SHARED_DATA"):
+        claim(tmp_path, "one", "w1")

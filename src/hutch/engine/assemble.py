@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hutch.engine.audit import Audit
-from hutch.engine.belonging import check_belonging
+from hutch.engine.belonging import SHARED, Belonging
 from hutch.engine.context import Context
 from hutch.engine.deadlines import Sweeper
 from hutch.engine.files import Files
@@ -66,6 +66,7 @@ class Engine:
     audit: Audit
     watchers: Watchers
     surveyor: Surveyor
+    belonging: Belonging
 
     async def health(self) -> Mapping[str, Any]:
         """Walls, limits and counts, for doctor and the health page."""
@@ -75,6 +76,7 @@ class Engine:
     async def aclose(self) -> None:
         """End what this process runs. Sessions and files stay. A step that fails does not stop the next one."""
         async with contextlib.AsyncExitStack() as steps:
+            steps.callback(self.belonging.close)
             for close in (
                 self.store.aclose,
                 self.provider.aclose,
@@ -119,25 +121,31 @@ async def assemble(settings: Settings, provider: Provider | None = None, place: 
         )
     store = Store(database, place.worker_id)
     watchers = Watchers()
-    try:
-        await _check_belonging(settings.data_dir, store)
+    async with contextlib.AsyncExitStack() as undo:
+        undo.push_async_callback(store.aclose)
+        belonging = await _belonging(settings.data_dir, store, place)
+        undo.callback(belonging.close)
         if place.announced:  # nobody else has this name: a coordinator that saw an earlier life of ours is too late
             await store.renew_fences()
         sandboxes = Sandboxes(
             store=store, provider=provider, folder=folder, templates=templates, max_running=settings.max_pool_size
         )
         await recover(store, provider, sandboxes, folder, BASH.limits, shared_data=place.shared_data)
-    except BaseException:
-        await store.aclose()
-        raise
-    engine = _wired(settings, provider, database, store, sandboxes, watchers)
+        undo.pop_all()
+    engine = _wired(settings, provider, database, store, sandboxes, watchers, belonging)
     engine.sweeper.start()
     engine.pool.fill()
     return engine
 
 
 def _wired(
-    settings: Settings, provider: Provider, database: Database, store: Store, sandboxes: Sandboxes, watchers: Watchers
+    settings: Settings,
+    provider: Provider,
+    database: Database,
+    store: Store,
+    sandboxes: Sandboxes,
+    watchers: Watchers,
+    belonging: Belonging,
 ) -> Engine:
     judges = {"strict": Judge(STRICT), "open": Judge(OPEN_PROFILE)}
     pool = Pool(
@@ -178,6 +186,7 @@ def _wired(
         audit=Audit(AuditStore(database)),
         watchers=watchers,
         surveyor=Surveyor(sandboxes, pool, settings.max_pool_size),
+        belonging=belonging,
     )
 
 
@@ -195,10 +204,10 @@ def _sandbox_folder(data_dir: Path) -> Path:
     return folder
 
 
-async def _check_belonging(data_dir: Path, store: Store) -> None:
+async def _belonging(data_dir: Path, store: Store, place: Place) -> Belonging:
     """Raises: SettingsInvalid, StoreUnavailable."""
     try:
-        check_belonging(data_dir, await store.database_id())
+        return Belonging(data_dir, await store.database_id(), SHARED if place.shared_data else place.worker_id)
     except OSError as error:
         raise _unusable(data_dir, error) from error
 

@@ -179,13 +179,16 @@ class Store:
         deadline_action: DeadlineAction | None = None,
         detail: str = "",
         fence: int = 0,
+        unused_since: float | None = None,
     ) -> bool:
-        """Change the state if it is still `expected`, and write the event with it. False: it was not, or not ours."""
+        """Change the state if it is still `expected`, and write the event with it. False: it was not, or not ours, or
+        there was activity after `unused_since`."""
         given = {"deadline_at": deadline_at, "deadline_action": deadline_action}
         deadline = {name: value for name, value in given.items() if value is not None}
 
         def work(connection: Connection) -> bool:
-            if not statements.set_state(connection, (sandbox_id, self.worker_id, fence), expected, new, deadline):
+            held = (sandbox_id, self.worker_id, fence)
+            if not statements.set_state(connection, held, expected, new, deadline, unused_since):
                 return False
             statements.add_event(connection, sandbox_id, event, expected, new, detail[:_MAX_DETAIL])
             return True
@@ -213,6 +216,20 @@ class Store:
         ]
         if values:
             await self._database.write(lambda connection: statements.touch_all(connection, values))
+
+    async def use(self, sandbox_id: str, now: float, *, fence: int = 0) -> bool:
+        """Write activity down before it begins. False: it is being removed, or gone, or not ours."""
+
+        def work(connection: Connection) -> bool:
+            changed = connection.execute(
+                "UPDATE sandboxes SET"
+                " last_activity_at = CASE WHEN last_activity_at < ? THEN ? ELSE last_activity_at END"
+                f" WHERE {statements.HELD} AND state NOT IN ('removing', 'removed')",
+                (now, now, sandbox_id, self.worker_id, fence),
+            )
+            return changed.rowcount == 1
+
+        return await self._database.write(work)
 
     async def rearm(
         self, sandbox_id: str, expected_deadline_at: float, deadline_at: float, action: DeadlineAction
