@@ -25,6 +25,7 @@ class WorkspaceGauge:
         self._usage: Usage | None = None
         self._free_then = (0, 0)
         self._counted_at = 0.0
+        self.promised = 0  # bytes that uploads under way are still to write
 
     def _over(self, usage: Usage, before: Usage | None) -> LimitName | None:
         """The limit that was passed since `before`. A command that clears up a full workspace passes none."""
@@ -115,12 +116,12 @@ class WorkspaceGauge:
         if limits.file_bytes and size > limits.file_bytes:
             raise file_too_large(limits.file_bytes, size)
         usage = self._at_most(machine)
-        if usage is None or usage.bytes + size >= limits.workspace_bytes // 2:
+        if usage is None or usage.bytes + self.promised + size >= limits.workspace_bytes // 2:
             return None
         return self._room(usage) if usage.files + 1 < limits.workspace_files // 2 else None
 
     def _room(self, usage: Usage) -> int:
-        room = self._limits.workspace_bytes - usage.bytes
+        room = self._limits.workspace_bytes - usage.bytes - self.promised
         return min(room, self._limits.file_bytes) if self._limits.file_bytes else room
 
     async def room_for(self, machine: Machine, size: int | None, *, new_files: int = 1) -> int:
@@ -139,8 +140,9 @@ class WorkspaceGauge:
                 maximum=limits.workspace_files,
                 actual=usage.files,
             )
-        if limits.workspace_bytes - usage.bytes < (size or 0):
-            raise workspace_full(limits.workspace_bytes, usage.bytes, size)
+        used = usage.bytes + self.promised
+        if limits.workspace_bytes - used < (size or 0):
+            raise workspace_full(limits.workspace_bytes, used, size)
         return self._room(usage)
 
 
