@@ -65,6 +65,7 @@ def test_one_tenant_pushes_out_its_own_oldest_only(monkeypatch: pytest.MonkeyPat
         assert set(work.ran.values()) == {1}
         await once(made, work, "loud", "k0")
         assert work.ran["loud k0"] == 2
+        gc.collect()
         kept = [one for one in gc.get_objects() if type(one) is Outcome]
         assert len(kept) <= 7  # nothing else holds what was forgotten
 
