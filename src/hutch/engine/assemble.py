@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from hutch.engine.audit import Audit
 from hutch.engine.context import Context
 from hutch.engine.deadlines import Sweeper
+from hutch.engine.drive.assemble import Drives, open_drives
 from hutch.engine.files import Files
 from hutch.engine.keys import Keys
 from hutch.engine.loop import LoopThread, close_items
@@ -58,6 +59,7 @@ class Engine:
     ports: Ports
     previews: Previews
     context: Context
+    drive: Drives
     moving: Moving
     pool: Pool
     sweeper: Sweeper
@@ -79,6 +81,7 @@ class Engine:
                 self.provider.aclose,
                 self.sandboxes.close,
                 self.pool.close,
+                self.drive.close,
                 self.audit.close,
                 self.sweeper.close,
             ):
@@ -126,14 +129,21 @@ async def assemble(settings: Settings, provider: Provider | None = None, place: 
     except BaseException:
         await store.aclose()
         raise
-    engine = _wired(settings, provider, database, store, sandboxes, watchers)
+    drives = open_drives(settings, None if place.database_url is None else database)
+    engine = _wired(settings, provider, database, store, sandboxes, watchers, drives)
     engine.sweeper.start()
     engine.pool.fill()
     return engine
 
 
 def _wired(
-    settings: Settings, provider: Provider, database: Database, store: Store, sandboxes: Sandboxes, watchers: Watchers
+    settings: Settings,
+    provider: Provider,
+    database: Database,
+    store: Store,
+    sandboxes: Sandboxes,
+    watchers: Watchers,
+    drives: Drives,
 ) -> Engine:
     judges = {"strict": Judge(STRICT), "open": Judge(OPEN_PROFILE)}
     pool = Pool(
@@ -167,6 +177,7 @@ def _wired(
         ports=Ports(sandboxes),
         previews=Previews(PreviewStore(database), sandboxes),
         context=Context(sandboxes),
+        drive=drives,
         moving=Moving(sandboxes=sandboxes, store=store, locations=Locations(database), provider=provider),
         pool=pool,
         sweeper=sweeper,

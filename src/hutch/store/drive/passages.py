@@ -1,4 +1,4 @@
-"""Passages by their meaning: sqlite-vec in SQLite, pgvector in PostgreSQL; both compare with every passage of one user."""
+"""Passages by their meaning: sqlite-vec in SQLite, pgvector in PostgreSQL; each of one user's is compared."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def nearest(
     )
     found: dict[int, NearPassage] = {}
     for file_id, path, starts, ends, far in rows.fetchall():
-        if far is not None and len(found) < at_most:
+        if far is not None and far == far and len(found) < at_most:  # no distance of a vector of zeros is a number
             found.setdefault(file_id, NearPassage(file_id, path, starts, ends))
     return list(found.values())
 

@@ -16,13 +16,9 @@ _LONGEST_WORD = 200
 
 _PREPARE: dict[Dialect, tuple[str, ...]] = {
     # The owner is a word of the index, so that nobody's question walks through what others wrote.
-    "sqlite": (
-        "CREATE VIRTUAL TABLE IF NOT EXISTS drive_words"
-        " USING fts5(owner, name, text, tokenize = 'unicode61 remove_diacritics 2')",
-    ),
+    "sqlite": ("CREATE VIRTUAL TABLE IF NOT EXISTS drive_words USING fts5(owner, name, text, tokenize = 'unicode61')",),
     "postgresql": (
-        "CREATE TABLE IF NOT EXISTS drive_words"
-        " (rowid BIGINT NOT NULL PRIMARY KEY, owner_id BIGINT NOT NULL, words TSVECTOR NOT NULL)",
+        "CREATE TABLE IF NOT EXISTS drive_words (rowid BIGINT PRIMARY KEY, owner_id BIGINT NOT NULL, words TSVECTOR)",
         "CREATE INDEX IF NOT EXISTS drive_words_by_word ON drive_words USING gin (words)",
         "CREATE INDEX IF NOT EXISTS drive_words_by_owner ON drive_words (owner_id)",
     ),
@@ -40,7 +36,8 @@ _FIND: dict[Dialect, str] = {
     "sqlite": f"SELECT f.file_id, f.path FROM drive_words w {_OF_FILE} AND drive_words MATCH ?"
     " ORDER BY bm25(drive_words, 0, 4, 1), f.path LIMIT ?",
     "postgresql": f"SELECT f.file_id, f.path FROM drive_words w {_OF_FILE} AND w.owner_id = f.owner_id"
-    " AND w.words @@ to_tsquery('simple', ?) ORDER BY ts_rank(w.words, to_tsquery('simple', ?), 1) DESC, f.path LIMIT ?",
+    " AND w.words @@ to_tsquery('simple', ?) ORDER BY ts_rank(w.words, to_tsquery('simple', ?), 1) DESC, f.path"
+    " LIMIT ?",
 }
 
 
