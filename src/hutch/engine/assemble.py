@@ -20,6 +20,7 @@ from hutch.engine.keys import Keys
 from hutch.engine.loop import LoopThread, close_items
 from hutch.engine.moving import Moving
 from hutch.engine.observe import Watchers
+from hutch.engine.placing import Placing
 from hutch.engine.pool import Pool, PoolPlan
 from hutch.engine.ports import Ports
 from hutch.engine.previews import Previews
@@ -60,6 +61,7 @@ class Engine:
     previews: Previews
     context: Context
     drive: Drives
+    placing: Placing
     moving: Moving
     pool: Pool
     sweeper: Sweeper
@@ -166,6 +168,7 @@ def _wired(
         changed=sweeper.changed,
         watchers=watchers,
     )
+    files = Files(sandboxes, watchers)
     return Engine(
         settings=settings,
         store=store,
@@ -173,11 +176,12 @@ def _wired(
         sandboxes=sandboxes,
         sessions=sessions,
         processes=Processes(sandboxes, judges.__getitem__, settings.max_command_timeout, watchers),
-        files=Files(sandboxes, watchers),
+        files=files,
         ports=Ports(sandboxes),
         previews=Previews(PreviewStore(database), sandboxes),
         context=Context(sandboxes),
         drive=drives,
+        placing=Placing(drives.files, files, sandboxes),
         moving=Moving(sandboxes=sandboxes, store=store, locations=Locations(database), provider=provider),
         pool=pool,
         sweeper=sweeper,
