@@ -51,7 +51,8 @@ def begins(connection: HTTPConnection, principal: Principal) -> None:
     act.action = "" if noun == LOOKING else f"{noun}.{endpoint.__name__}"
     names = dict(connection.path_params)
     act.sandbox_id = str(names.pop("sandbox_id", ""))
-    act.detail = " ".join(str(value) for value in names.values())
+    # What was noted before it was known who calls stays.
+    act.detail = " ".join([*map(str, names.values()), act.detail]).strip()
 
 
 def note(detail: str) -> None:
