@@ -15,11 +15,13 @@ from hutch.engine.audit import Audit
 from hutch.engine.belonging import SHARED, Belonging
 from hutch.engine.context import Context
 from hutch.engine.deadlines import Sweeper
+from hutch.engine.drive.assemble import Drives, open_drives
 from hutch.engine.files import Files
 from hutch.engine.keys import Keys
 from hutch.engine.loop import LoopThread, close_items
 from hutch.engine.moving import Moving
 from hutch.engine.observe import Watchers
+from hutch.engine.placing import Placing
 from hutch.engine.pool import Pool, PoolPlan
 from hutch.engine.ports import Ports
 from hutch.engine.previews import Previews
@@ -59,6 +61,8 @@ class Engine:
     ports: Ports
     previews: Previews
     context: Context
+    drive: Drives
+    placing: Placing
     moving: Moving
     pool: Pool
     sweeper: Sweeper
@@ -82,6 +86,7 @@ class Engine:
                 self.provider.aclose,
                 self.sandboxes.close,
                 self.pool.close,
+                self.drive.close,
                 self.audit.close,
                 self.sweeper.close,
             ):
@@ -132,7 +137,8 @@ async def assemble(settings: Settings, provider: Provider | None = None, place: 
         )
         await recover(store, provider, sandboxes, folder, BASH.limits, shared_data=place.shared_data)
         undo.pop_all()
-    engine = _wired(settings, provider, database, store, sandboxes, watchers, belonging)
+    drives = open_drives(settings, None if place.database_url is None else database)
+    engine = _wired(settings, provider, database, store, sandboxes, watchers, belonging, drives)
     engine.sweeper.start()
     engine.pool.fill()
     return engine
@@ -146,6 +152,7 @@ def _wired(
     sandboxes: Sandboxes,
     watchers: Watchers,
     belonging: Belonging,
+    drives: Drives,
 ) -> Engine:
     judges = {"strict": Judge(STRICT), "open": Judge(OPEN_PROFILE)}
     pool = Pool(
@@ -168,6 +175,7 @@ def _wired(
         changed=sweeper.changed,
         watchers=watchers,
     )
+    files = Files(sandboxes, watchers)
     return Engine(
         settings=settings,
         store=store,
@@ -175,10 +183,12 @@ def _wired(
         sandboxes=sandboxes,
         sessions=sessions,
         processes=Processes(sandboxes, judges.__getitem__, settings.max_command_timeout, watchers),
-        files=Files(sandboxes, watchers),
+        files=files,
         ports=Ports(sandboxes),
         previews=Previews(PreviewStore(database), sandboxes),
         context=Context(sandboxes),
+        drive=drives,
+        placing=Placing(drives.files, files, sandboxes),
         moving=Moving(sandboxes=sandboxes, store=store, locations=Locations(database), provider=provider),
         pool=pool,
         sweeper=sweeper,

@@ -30,12 +30,20 @@ class Act:
 
     action: str = ""
     sandbox_id: str = ""
+    user_id: str = ""
     detail: str = ""
     outcome: str = "ok"
     told: bool = False  # the engine told of it, so that there is a row
 
 
 _ACT: ContextVar[Act | None] = ContextVar("hutch_act", default=None)
+
+
+def nobody_yet() -> None:
+    """At the beginning of a request. Its context may be that of an earlier one on the same connection: whoever stopped
+    and started reading a long body hands it on."""
+    ACTOR.set(None)
+    _ACT.set(None)
 
 
 def begins(connection: HTTPConnection, principal: Principal) -> None:
@@ -50,7 +58,8 @@ def begins(connection: HTTPConnection, principal: Principal) -> None:
     act.action = "" if noun == LOOKING else f"{noun}.{endpoint.__name__}"
     names = dict(connection.path_params)
     act.sandbox_id = str(names.pop("sandbox_id", ""))
-    act.detail = " ".join(str(value) for value in names.values())
+    # What was noted before it was known who calls stays.
+    act.detail = " ".join([*map(str, names.values()), act.detail]).strip()
 
 
 def note(detail: str) -> None:
@@ -58,6 +67,13 @@ def note(detail: str) -> None:
     act = _ACT.get()
     if act is not None:
         act.detail = f"{act.detail} {detail}".strip()
+
+
+def on_behalf_of(user_id: str) -> None:
+    """Whose things the call is about, where no session says it."""
+    act = _ACT.get()
+    if act is not None:
+        act.user_id = user_id
 
 
 def failed(error: HutchError) -> None:
@@ -92,6 +108,7 @@ class Trail:
                     tenant=caller.tenant,
                     key_id=caller.key_id,
                     action=act.action,
+                    user_id=act.user_id,
                     sandbox_id=act.sandbox_id,
                     detail=act.detail,
                     outcome=act.outcome,
