@@ -38,6 +38,7 @@ from hutch.model.files import FileEvent, FileInfo, FileListing, UploadResult
 from hutch.model.preview import Preview, PreviewInfo
 from hutch.model.process import ExecResult, LogChunk, OutputEvent, ProcessInfo, SignalScope, StreamName
 from hutch.model.session import SandboxInfo, SessionInfo
+from hutch.model.template import TemplateInfo
 '''
 
 

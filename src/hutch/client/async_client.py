@@ -31,6 +31,7 @@ from hutch.model.process import (
     StreamName,
 )
 from hutch.model.session import SandboxInfo, SessionInfo
+from hutch.model.template import TemplateInfo
 
 OutputCallback = Callable[[str], None]
 
@@ -186,6 +187,10 @@ class AsyncSandboxClient:
     async def health(self) -> Mapping[str, Any]:
         """How the machines' walls stand, and how many sandboxes run."""
         return await self._transport.health()
+
+    async def templates(self) -> list[TemplateInfo]:
+        """The kinds of sandboxes there are: what may run in each, and its limits."""
+        return await self._transport.templates()
 
     async def set_cwd(self, path: str) -> None:
         """Working folder of later commands: below /workspace. Raises: PathRejected, SandboxFileNotFound."""

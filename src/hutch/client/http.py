@@ -25,6 +25,7 @@ from hutch.model.process import (
     StreamName,
 )
 from hutch.model.session import SandboxInfo, SessionInfo
+from hutch.model.template import TemplateInfo
 from hutch.model.wire import unpack_chunk, unpack_event
 
 WAITED_AT_MOST = 50.0  # seconds for an answer without a sign of life: what stands between may end longer ones
@@ -264,6 +265,9 @@ class Http:
 
     async def health(self) -> Mapping[str, Any]:
         return cast("Mapping[str, Any]", await self._caller.json(Call("GET", "/v1/doctor", seconds=START_SECONDS)))
+
+    async def templates(self) -> list[TemplateInfo]:
+        return cast(list[TemplateInfo], await self._caller.json(Call("GET", "/v1/templates")))
 
     async def aclose(self) -> None:
         await self._caller.aclose()

@@ -26,6 +26,7 @@ from hutch.model.process import (
     StreamName,
 )
 from hutch.model.session import SandboxInfo, SessionInfo
+from hutch.model.template import TemplateInfo
 
 T = TypeVar("T")
 Act = Callable[[Engine], Coroutine[Any, Any, T]]
@@ -158,6 +159,9 @@ class InProcess:
 
     async def health(self) -> Mapping[str, Any]:
         return await self._do(lambda engine: engine.health())
+
+    async def templates(self) -> list[TemplateInfo]:
+        return await self._do(lambda engine: engine.templates())
 
     async def aclose(self) -> None:
         """The engine belongs to the process, not to one client: it ends at exit."""

@@ -17,6 +17,7 @@ from hutch.model.files import FileEvent, FileInfo, FileListing, UploadResult
 from hutch.model.preview import Preview, PreviewInfo
 from hutch.model.process import ExecResult, LogChunk, OutputEvent, ProcessInfo, SignalScope, StreamName
 from hutch.model.session import SandboxInfo, SessionInfo
+from hutch.model.template import TemplateInfo
 
 
 class Shell:
@@ -248,6 +249,10 @@ class SandboxClient:
     def health(self) -> Mapping[str, Any]:
         """How the machines' walls stand, and how many sandboxes run."""
         return self._portal.run(self._core.health)
+
+    def templates(self) -> list[TemplateInfo]:
+        """The kinds of sandboxes there are: what may run in each, and its limits."""
+        return self._portal.run(self._core.templates)
 
     def set_cwd(self, path: str) -> None:
         """Working folder of later commands: below /workspace. Raises: PathRejected, SandboxFileNotFound."""

@@ -18,6 +18,7 @@ from hutch.model.process import (
     StreamName,
 )
 from hutch.model.session import SandboxInfo, SessionInfo
+from hutch.model.template import TemplateInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,5 +117,7 @@ class Transport(Protocol):
     async def revoke_preview(self, sandbox_id: str, port: int, token_id: str | None) -> None: ...
 
     async def health(self) -> Mapping[str, Any]: ...
+
+    async def templates(self) -> list[TemplateInfo]: ...
 
     async def aclose(self) -> None: ...

@@ -28,7 +28,7 @@ from hutch.engine.sandboxes import Sandboxes
 from hutch.engine.sessions import Sessions
 from hutch.engine.survey import Surveyor
 from hutch.model.errors import SettingsInvalid, StoreUnavailable
-from hutch.model.template import BASH, OPEN, Template
+from hutch.model.template import BASH, OPEN, Template, TemplateInfo
 from hutch.model.wire import plain
 from hutch.policy import OPEN as OPEN_PROFILE
 from hutch.policy import STRICT, Judge
@@ -70,6 +70,10 @@ class Engine:
         """Walls, limits and counts, for doctor and the health page."""
         report = plain(await self.provider.report())
         return {"provider": report, "running": self.sandboxes.running, "spare": self.pool.spare}
+
+    async def templates(self) -> list[TemplateInfo]:
+        """What each kind of sandbox may do and use here."""
+        return [_facts(template) for _, template in sorted(self.sandboxes.templates.items())]
 
     async def aclose(self) -> None:
         """End what this process runs. Sessions and files stay. A step that fails does not stop the next one."""
@@ -179,6 +183,20 @@ def _wired(
 
 def _templates(settings: Settings) -> dict[str, Template]:
     return {"bash": replace(BASH, limits=settings.bash_limits()), "open": OPEN}
+
+
+def _facts(template: Template) -> TemplateInfo:
+    limits = template.limits
+    return {
+        "name": template.name,
+        "policy": template.policy,
+        "programs": sorted(STRICT.programs) if template.strict else [],
+        "timeout": limits.timeout,
+        "memory_bytes": limits.memory_bytes,
+        "file_bytes": limits.file_bytes,
+        "workspace_bytes": limits.workspace_bytes,
+        "workspace_files": limits.workspace_files,
+    }
 
 
 def _sandbox_folder(data_dir: Path) -> Path:
