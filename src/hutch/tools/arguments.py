@@ -42,7 +42,9 @@ def as_mapping(value: object) -> object:
     return value
 
 
-def tool_of(function: Callable[..., Awaitable[Any]], answer: Callable[..., Awaitable[Any]] | None = None) -> StructuredTool:
+def tool_of(
+    function: Callable[..., Awaitable[Any]], answer: Callable[..., Awaitable[Any]] | None = None
+) -> StructuredTool:
     """A tool named and described as `function` is; `answer` is what runs, by default the function itself."""
     name = function.__name__
     return StructuredTool(

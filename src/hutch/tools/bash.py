@@ -105,7 +105,8 @@ class BashTools:
     async def _once(
         self, client: AsyncSandboxClient, command: str, paths: Sequence[str], working_dir: str
     ) -> dict[str, Any]:
-        assert client.user_id is not None and client.thread_id is not None
+        assert client.user_id is not None
+        assert client.thread_id is not None
         session = await client.get_or_create_session(client.user_id, client.thread_id)
         uploaded = await self._files.place(client, paths) if paths else []
         result = await client.execute(command, self._timeout, auto_retry=False, cwd=working_dir)

@@ -12,15 +12,16 @@ from hutch.tools.holder import get_sandbox_client
 _TEXT = """\
 ### Bash in a sandbox
 
-`execute_bash_command(command, file_paths=None, working_dir="/workspace")` runs a bash command in a sandbox that belongs \
-to this conversation. Its files stay from one command to the next and are deleted when the conversation ends.
+`execute_bash_command(command, file_paths=None, working_dir="/workspace")` runs a bash command in a sandbox that
+belongs to this conversation. Its files stay from one command to the next and go when the conversation ends.
 
-Use it for exact arithmetic, for filtering and joining large data, for pipelines and for Python; do not calculate in your head.
+Use it for exact arithmetic, for filtering and joining large data, for pipelines and for Python; do not calculate in
+your head.
 
 **How to work**
 1. Save data in the virtual filesystem: `write_file("/data-exports/data.json", ...)`.
-2. Run the command and name the files it needs in `file_paths`: each is brought to `/workspace/<name>` first. When two \
-have the same name, `uploaded_files` in the result says where each went.
+2. Run the command and name the files it needs in `file_paths`: each is brought to `/workspace/<name>` first. When two
+   have the same name, `uploaded_files` in the result says where each went.
 3. Read `stdout`. Never paste file content into a command, and use no heredocs for data.
 
 ```python
@@ -31,16 +32,17 @@ result = execute_bash_command(
 )
 ```
 
-**Large results**: write them to a file in the sandbox, then `download_sandbox_file("results.csv", \
-"/data-exports/results.csv")`. At most {shown} KB of output are shown; the note in a longer one names the file that has it all.
+**Large results**: write them to a file in the sandbox, then
+`download_sandbox_file("results.csv", "/data-exports/results.csv")`. At most {shown} KB of output are shown; the note
+in a longer one names the file that has all of it.
 
 **What runs**: {programs}
 
 **Limits**: {timeout} s a command, {memory} of memory, {file_size}{workspace} and {files:,} files in the workspace.
 
-**Results**: `exit_code` 0 is success. 124 with `timed_out` means the time was up; `limit` names a limit that was hit. \
-`status` "error" with `error` says why nothing ran: read it before you try again. `session_status` "created" means that \
-the sandbox is new and empty, as after a long pause: name the files again.
+**Results**: `exit_code` 0 is success. 124 with `timed_out` means that the time was up; `limit` names a limit that was
+hit. `status` "error" with `error` says why nothing ran: read it before you try again. `session_status` "created" means
+that the sandbox is new and empty, as after a long pause: name the files again.
 """
 
 

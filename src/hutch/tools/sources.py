@@ -1,4 +1,4 @@
-"""Where the files come from that a command is given, and where results go: the drive, or another filesystem of the agent.
+"""Where the files of a command come from, and where results go: the drive, or another filesystem of the agent.
 
 A file of the drive goes into the sandbox inside the engine. What another filesystem holds is read here and handed over.
 """
