@@ -158,7 +158,7 @@ def _ports(name: str, given: object) -> tuple[int, ...]:
     usable = isinstance(given, list | tuple) and 0 < len(given) <= _MOST_PORTS
     if not usable or not all(type(port) is int and 0 < port < 65536 for port in given):  # type: ignore[attr-defined]
         raise _unusable(name, f"ports are a list of 1 to {_MOST_PORTS} numbers from 1 to 65535")
-    return tuple(dict.fromkeys(given))  # type: ignore[call-overload, no-any-return]
+    return tuple(dict.fromkeys(given))  # type: ignore[call-overload]
 
 
 def _headers(name: str, given: object) -> dict[str, str]:

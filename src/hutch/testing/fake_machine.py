@@ -196,6 +196,8 @@ class FakeMachine(Machine):
         self._require_alive()
         if not self._capabilities.listen:
             raise NotSupported("the fake was told to have no listeners")
+        if not 0 < port < 65536:
+            raise InvalidRequest(f"{port} is not a port")
         await self._faults.before("listen")
         if port in self._listeners:
             raise FileConflict(f"something in the sandbox listens on port {port}")
