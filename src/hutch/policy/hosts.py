@@ -236,10 +236,10 @@ def why_refused(address: Address, rule: HostRule) -> str | None:
     if kind == "public" or (kind == "private" and rule.private):
         return None
     if kind == "private":
-        return f"{address} is a private address, and the rule does not say private: true"
+        return "a private address, and its rule does not say private: true"
     named = rule.private and rule.host == str(parse_host(f"[{address}]" if address.version == 6 else str(address)))
     if kind == "link-local" and named:
         return None
     if kind == "link-local":
-        return f"{address} is where machines tell secrets of themselves: only a private rule that names it may"
-    return f"{address} is no address of a host"
+        return "an address where machines tell secrets of themselves: only a private rule that names it may"
+    return "no address of a host"

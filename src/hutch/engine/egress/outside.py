@@ -101,7 +101,7 @@ class Outside:
         for address in found:
             reason = why_refused(address, passed.rule)
             if reason is not None:
-                raise Refused(reason if passed.host.address else f"{passed.host} leads to {reason}")
+                raise Refused(f"it is {reason}" if passed.host.address else f"it leads to {address}, {reason}")
         return found
 
     async def _addresses(self, passed: Pass, lookups: asyncio.Semaphore) -> list[Address]:
