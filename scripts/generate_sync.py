@@ -15,7 +15,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CLIENT = ROOT / "src/hutch/client"
 TARGET = CLIENT / "sync_client.py"
-SOURCES = ("async_shell.py", "async_files.py", "async_client.py", "async_batch.py", "async_bash_tool.py")
+SOURCES = (
+    "async_shell.py",
+    "async_files.py",
+    "async_egress.py",
+    "async_client.py",
+    "async_batch.py",
+    "async_bash_tool.py",
+)
 RENAMED = {"aclose": "close", "__aenter__": "__enter__", "__aexit__": "__exit__"}
 CALLBACK = "OutputCallback"
 
@@ -31,9 +38,11 @@ from typing import Any, Literal
 from hutch.client.async_bash_tool import AsyncBashTool
 from hutch.client.async_batch import AsyncBatchSandboxClient
 from hutch.client.async_client import AsyncSandboxClient, OutputCallback
+from hutch.client.async_egress import AsyncEgress
 from hutch.client.async_files import AsyncFiles
 from hutch.client.async_shell import AsyncConnection, AsyncShell
 from hutch.client.portal import Portal
+from hutch.model.egress import EgressRecord, HostRule, HostRuleInfo
 from hutch.model.files import FileEvent, FileInfo, FileListing, UploadResult
 from hutch.model.preview import Preview, PreviewInfo
 from hutch.model.process import ExecResult, LogChunk, OutputEvent, ProcessInfo, SignalScope, StreamName
@@ -64,7 +73,8 @@ def wrapped_class(annotation: ast.expr | None, classes: set[str]) -> str | None:
 
 def call_arguments(arguments: ast.arguments) -> str:
     positional = [argument.arg for argument in arguments.args[1:]]
-    return ", ".join(positional + [f"{argument.arg}={argument.arg}" for argument in arguments.kwonlyargs])
+    more = [f"*{arguments.vararg.arg}"] if arguments.vararg else []
+    return ", ".join(positional + more + [f"{argument.arg}={argument.arg}" for argument in arguments.kwonlyargs])
 
 
 def signature(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:

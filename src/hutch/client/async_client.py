@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+from hutch.client.async_egress import AsyncEgress
 from hutch.client.async_files import AsyncFiles, local_pieces, save_locally
 from hutch.client.async_shell import AsyncConnection, AsyncShell
 from hutch.client.binding import UNBOUND, Binding, ContextSlot, FixedSlot
@@ -63,6 +64,7 @@ class AsyncSandboxClient:
         self._transport: Transport = self._options.transport
         self._slot: ContextSlot | FixedSlot = ContextSlot()
         self.files: AsyncFiles = AsyncFiles(self._transport, self._sandbox)
+        self.egress: AsyncEgress = AsyncEgress(self._transport.egress, self._sandbox)
 
     @property
     def loop_thread(self) -> LoopThread:
@@ -101,6 +103,7 @@ class AsyncSandboxClient:
         handle._transport = self._transport
         handle._slot = FixedSlot(Binding(user_id=user_id, thread_id=thread_id, timeout_minutes=timeout_minutes))
         handle.files = AsyncFiles(handle._transport, handle._sandbox)
+        handle.egress = AsyncEgress(handle._transport.egress, handle._sandbox)
         return handle
 
     async def get_or_create_session(

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, cast
 
 from hutch.client.http_calls import Call, Caller, Query, segment, unreachable
+from hutch.client.http_egress import HttpEgress
 from hutch.client.http_streams import events, open_stream
 from hutch.client.transport import Connection, SessionOrder, WriteOrder
 from hutch.engine.connections import BROKEN
@@ -40,6 +41,7 @@ class Http:
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
+        self.egress = HttpEgress(caller)
         self._policies: OrderedDict[str, str] = OrderedDict()  # of sandboxes, by the name of the profile
 
     # -- sessions

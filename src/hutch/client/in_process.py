@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
+from hutch.client.in_process_egress import InProcessEgress
 from hutch.client.transport import Connection, SessionOrder, WriteOrder
 from hutch.engine.assemble import Engine, EngineHome
 from hutch.engine.files import WriteRequest
@@ -38,6 +39,7 @@ class InProcess:
     def __init__(self, home: EngineHome, tenant: str = LOCAL_TENANT) -> None:
         self._home = home
         self._tenant = tenant
+        self.egress = InProcessEgress(home, tenant)
 
     async def _do(self, act: Act[T]) -> T:
         return await self._home.do(act)

@@ -10,9 +10,11 @@ from typing import Any, Literal
 from hutch.client.async_bash_tool import AsyncBashTool
 from hutch.client.async_batch import AsyncBatchSandboxClient
 from hutch.client.async_client import AsyncSandboxClient, OutputCallback
+from hutch.client.async_egress import AsyncEgress
 from hutch.client.async_files import AsyncFiles
 from hutch.client.async_shell import AsyncConnection, AsyncShell
 from hutch.client.portal import Portal
+from hutch.model.egress import EgressRecord, HostRule, HostRuleInfo
 from hutch.model.files import FileEvent, FileInfo, FileListing, UploadResult
 from hutch.model.preview import Preview, PreviewInfo
 from hutch.model.process import ExecResult, LogChunk, OutputEvent, ProcessInfo, SignalScope, StreamName
@@ -154,6 +156,51 @@ class Files:
         return self._portal.iterate(self._core.watch, path, recursive=recursive)
 
 
+class Egress:
+    """A sandbox has no network. By its rules, programs in it reach the hosts that are named, through a proxy."""
+
+    _core: AsyncEgress
+    _portal: Portal
+
+    @classmethod
+    def _over(cls, core: AsyncEgress, portal: Portal) -> Egress:
+        made = object.__new__(cls)
+        made._core = core
+        made._portal = portal
+        return made
+
+    def rules(self) -> list[HostRuleInfo]:
+        """The rules there are; of secret headers only the names. Raises: NoActiveSession, SessionExpiredError."""
+        return self._portal.run(self._core.rules)
+
+    def set(self, rules: Sequence[HostRule | Mapping[str, Any]]) -> list[HostRuleInfo]:
+        """Let the sandbox reach these hosts and no others, from now on; an empty list: none.
+
+        Args:
+            rules: such as `{"host": "pypi.org"}` or `HostRule("*.example.com", ports=(443,))`; see `HostRule`.
+
+        Connections that are open and would not pass any more are cut. The rules stay through restarts of the sandbox.
+
+        Raises: InvalidRequest, NotSupported, Forbidden, FileConflict (port 3128 is taken in the sandbox),
+            NoActiveSession, SessionExpiredError, SandboxUnavailable.
+        """
+        return self._portal.run(self._core.set, rules)
+
+    def allow(self, *rules: HostRule | Mapping[str, Any] | str) -> list[HostRuleInfo]:
+        """Let the sandbox reach these hosts, too (a name alone is a rule). A rule for a host that has one replaces it.
+
+        Raises: as `set`.
+        """
+        return self._portal.run(self._core.allow, *rules)
+
+    def log(self, *, after: int = 0, limit: int = 100) -> list[EgressRecord]:
+        """The latest requests with a `record_id` above `after`, the oldest first; the last 1,000 are kept.
+
+        Raises: InvalidRequest, NoActiveSession, SessionExpiredError.
+        """
+        return self._portal.run(self._core.log, after=after, limit=limit)
+
+
 class SandboxClient:
     """Sandboxes for agents: one per conversation thread, with files that stay while the conversation lasts.
 
@@ -169,6 +216,7 @@ class SandboxClient:
     _core: AsyncSandboxClient
     _portal: Portal
     files: Files
+    egress: Egress
 
     def __init__(
         self,
@@ -186,6 +234,7 @@ class SandboxClient:
         )
         self._portal = Portal(self._core.loop_thread)
         self.files = Files._over(self._core.files, self._portal)
+        self.egress = Egress._over(self._core.egress, self._portal)
 
     @classmethod
     def _over(cls, core: AsyncSandboxClient, portal: Portal) -> SandboxClient:
@@ -193,6 +242,7 @@ class SandboxClient:
         made._core = core
         made._portal = portal
         made.files = Files._over(made._core.files, made._portal)
+        made.egress = Egress._over(made._core.egress, made._portal)
         return made
 
     @property

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from hutch.engine.audit import Audit
 from hutch.engine.context import Context
 from hutch.engine.deadlines import Sweeper
+from hutch.engine.egress.service import Egress
 from hutch.engine.files import Files
 from hutch.engine.keys import Keys
 from hutch.engine.loop import LoopThread, close_items
@@ -37,6 +38,7 @@ from hutch.providers.registry import make_provider
 from hutch.settings import Settings
 from hutch.store.audit import AuditStore
 from hutch.store.database import Database, open_database
+from hutch.store.egress import EgressStore
 from hutch.store.keys import KeyStore
 from hutch.store.locations import Locations
 from hutch.store.previews import PreviewStore
@@ -57,6 +59,7 @@ class Engine:
     files: Files
     ports: Ports
     previews: Previews
+    egress: Egress
     context: Context
     moving: Moving
     pool: Pool
@@ -82,6 +85,7 @@ class Engine:
                 self.store.aclose,
                 self.provider.aclose,
                 self.sandboxes.close,
+                self.egress.close,
                 self.pool.close,
                 self.audit.close,
                 self.sweeper.close,
@@ -132,6 +136,7 @@ async def assemble(settings: Settings, provider: Provider | None = None, place: 
         raise
     engine = _wired(settings, provider, database, store, sandboxes, watchers)
     engine.sweeper.start()
+    engine.egress.start()
     engine.pool.fill()
     return engine
 
@@ -160,16 +165,24 @@ def _wired(
         changed=sweeper.changed,
         watchers=watchers,
     )
+    egress = Egress(
+        sandboxes=sandboxes,
+        store=EgressStore(database),
+        worker_id=store.worker_id,
+        capabilities=provider.capabilities,
+        private_tenants=settings.egress_private_tenants,
+    )
     return Engine(
         settings=settings,
         store=store,
         provider=provider,
         sandboxes=sandboxes,
         sessions=sessions,
-        processes=Processes(sandboxes, judges.__getitem__, settings.max_command_timeout, watchers),
+        processes=Processes(sandboxes, judges.__getitem__, settings.max_command_timeout, watchers, egress),
         files=Files(sandboxes, watchers),
         ports=Ports(sandboxes),
         previews=Previews(PreviewStore(database), sandboxes),
+        egress=egress,
         context=Context(sandboxes),
         moving=Moving(sandboxes=sandboxes, store=store, locations=Locations(database), provider=provider),
         pool=pool,
@@ -177,7 +190,7 @@ def _wired(
         keys=Keys(KeyStore(database)),
         audit=Audit(AuditStore(database)),
         watchers=watchers,
-        surveyor=Surveyor(sandboxes, pool, settings.max_pool_size),
+        surveyor=Surveyor(sandboxes, pool, egress, settings.max_pool_size),
     )
 
 

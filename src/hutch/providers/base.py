@@ -26,6 +26,7 @@ from hutch.model.wall import WallReport
 class Capabilities:
     pty: bool
     ports: bool
+    listen: bool  # the host can listen on a sandbox's loopback (`Machine.listen`): what egress by rule needs
     watch: bool
     strict: bool  # can build the strict walls
     survives_engine: bool  # machines outlive the process that started them
@@ -110,6 +111,22 @@ class ByteStream(ABC):
     async def aclose(self) -> None: ...
 
 
+class Listener(ABC):
+    """A port of the sandbox's loopback that the host answers. It ends with its machine."""
+
+    port: int
+
+    @abstractmethod
+    async def accept(self) -> ByteStream:
+        """The next connection that something in the sandbox makes. One task at a time.
+
+        Raises: SandboxUnavailable when the machine has ended, or the listener was closed.
+        """
+
+    @abstractmethod
+    async def aclose(self) -> None: ...
+
+
 class FileReader(ABC):
     """An open regular file. `size` is what it held when opened."""
 
@@ -183,6 +200,10 @@ class Machine(ABC):
 
     @abstractmethod
     async def connect(self, port: int) -> ByteStream: ...
+
+    @abstractmethod
+    async def listen(self, port: int) -> Listener:
+        """Raises: NotSupported, FileConflict when something in the sandbox listens there, SandboxUnavailable."""
 
     @abstractmethod
     async def usage(self, max_files: int, max_bytes: int) -> Usage:
