@@ -24,7 +24,8 @@ for program in /usr/lib/chromium/chromium chromium-browser google-chrome chromiu
   program=$(command -v "$program") && break
 done
 [ -n "$program" ] || exit {NOT_FOUND}
-folder=$(mktemp -d) && exec "$program" --headless --no-sandbox --disable-gpu --disable-quic --disable-dev-shm-usage \\
+folder=$(mktemp -d) && export HOME="$folder" || exit 1
+exec "$program" --headless --no-sandbox --disable-gpu --disable-quic --disable-dev-shm-usage \\
   --no-first-run --disable-background-networking --disable-component-update --disable-sync --disable-breakpad \\
   --window-size={VIEWPORT[0]},{VIEWPORT[1]} --user-data-dir="$folder" --remote-debugging-port="$PORT" \\
   ${{http_proxy:+--proxy-server="$http_proxy"}} about:blank

@@ -10,8 +10,8 @@ from hutch.model.errors import HutchError, NotSupported
 from hutch.tools.workspace import Workspace
 
 HOW = (
-    "The sandbox may reach no host. Whoever runs it allows hosts with "
-    'SandboxSession.create(egress=[{"host": "example.com"}]), or session.client.egress.set(…) while it runs.'
+    'The sandbox may reach no host. Whoever runs it allows hosts with SandboxSession.create(egress=[{"host": '
+    '"example.com"}]), or session.client.egress.allow("example.com") while it runs.'
 )
 _OWN = ("", "localhost", "127.0.0.1", "::1")
 
@@ -22,9 +22,14 @@ async def no_hosts(workspace: Workspace, url: str) -> AsyncIterator[None]:
     try:
         yield
     except HutchError as error:
-        if is_outside(url) and not await workspace.client.egress.rules():
+        if await is_cut_off(workspace, url):
             raise NotSupported(f"{HOW} (It failed with: {str(error)[:300]})") from error
         raise
+
+
+async def is_cut_off(workspace: Workspace, url: str) -> bool:
+    """Whether it cannot be reached as the sandbox has no rules. Raises: HutchError."""
+    return is_outside(url) and not await workspace.client.egress.rules()
 
 
 def is_outside(url: str) -> bool:

@@ -62,14 +62,24 @@ def _read(name: str, entry: Mapping[str, Any]) -> McpServer:
     return McpServer(command=(str(command), *arguments), env=dict(entry.get("env", {})))
 
 
+@dataclass(eq=False)
+class _Link:
+    ready: asyncio.Future[Client]
+    ended: asyncio.Event  # the server has gone: the next call makes a new connection
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def over(self) -> bool:
+        return self.ended.is_set() or self.task is None or self.task.done()
+
+
 class McpServers:
     """Connections, each made at its first use and kept. Each lives in a task of its own, as its library wants it."""
 
     def __init__(self, workspace: Workspace, servers: Mapping[str, McpServer]) -> None:
         self.servers = servers
         self._workspace = workspace
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._clients: dict[str, asyncio.Future[Client]] = {}
+        self._links: dict[str, _Link] = {}
         workspace.on_reset(self.close)
 
     async def client(self, name: str) -> Client:
@@ -77,47 +87,48 @@ class McpServers:
         if name not in self.servers:
             there = ", ".join(sorted(self.servers)) or "none; SandboxSession.create(mcp_servers=…) configures them"
             raise InvalidRequest(f"There is no MCP server {name!r:.100}. Configured: {there}.")
-        task = self._tasks.get(name)
-        if task is None or task.done():
-            self._clients[name] = asyncio.get_running_loop().create_future()
-            self._tasks[name] = asyncio.create_task(self._live(name, self._clients[name]))
+        link = self._links.get(name)
+        if link is None or link.over:
+            link = self._links[name] = _Link(asyncio.get_running_loop().create_future(), asyncio.Event())
+            link.task = asyncio.create_task(self._live(name, link.ready, link.ended))
         try:
-            return await asyncio.wait_for(asyncio.shield(self._clients[name]), START_SECONDS)
+            return await asyncio.wait_for(asyncio.shield(link.ready), START_SECONDS)
         except TimeoutError as error:
             raise PortMisbehaved(f"MCP server {name!r} did not answer within {START_SECONDS:g} s.") from error
 
     async def close(self) -> None:
-        tasks, self._tasks = list(self._tasks.values()), {}
+        tasks = [link.task for link in self._links.values() if link.task is not None]
+        self._links = {}
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _live(self, name: str, ready: asyncio.Future[Client]) -> None:
+    async def _live(self, name: str, ready: asyncio.Future[Client], ended: asyncio.Event) -> None:
         try:
             from mcp import Client
         except ImportError:
             ready.set_exception(NotSupported("MCP needs the package mcp: pip install 'hutch[mcp]'."))
             return
         try:
-            async with self._connection(name) as transport, Client(transport) as client:
+            async with self._connection(name, ended) as transport, Client(transport) as client:
                 ready.set_result(client)
-                await asyncio.Event().wait()
+                await ended.wait()
         except HutchError as error:
             _fail(ready, error)
         except Exception as error:  # noqa: BLE001  # whatever the library raises, in groups, is told as one thing
             _fail(ready, PortMisbehaved(f"MCP server {name!r} could not be used: {_innermost(error)!r:.500}"))
 
-    def _connection(self, name: str) -> contextlib.AbstractAsyncContextManager[Any]:
+    def _connection(self, name: str, ended: asyncio.Event) -> contextlib.AbstractAsyncContextManager[Any]:
         server = self.servers[name]
-        return self._program(name, server) if server.url is None else _address(server.url, server.headers)
+        return self._program(name, server, ended) if server.url is None else _address(server.url, server.headers)
 
     @contextlib.asynccontextmanager
-    async def _program(self, name: str, server: McpServer) -> AsyncIterator[Any]:
+    async def _program(self, name: str, server: McpServer, ended: asyncio.Event) -> AsyncIterator[Any]:
         """The streams of a program in the sandbox. Raises: HutchError."""
         client = self._workspace.client
         started = await client.start(shlex.join(server.command), env=server.env, stdin=True, tag=f"mcp:{name}"[:64])
         try:
-            yield _streams(self._workspace, name, started["process_id"])
+            yield _streams(self._workspace, name, started["process_id"], ended)
         finally:
             with contextlib.suppress(HutchError):
                 await client.kill(started["process_id"])
@@ -133,7 +144,9 @@ async def _address(url: str, headers: Mapping[str, str]) -> AsyncIterator[Any]:
 
 
 @contextlib.asynccontextmanager
-async def _streams(workspace: Workspace, name: str, process_id: str) -> AsyncIterator[tuple[Any, Any]]:
+async def _streams(
+    workspace: Workspace, name: str, process_id: str, ended: asyncio.Event
+) -> AsyncIterator[tuple[Any, Any]]:
     """One JSON message a line, both ways, as the library's streams."""
     import anyio
     from mcp.shared.message import SessionMessage
@@ -142,9 +155,12 @@ async def _streams(workspace: Workspace, name: str, process_id: str) -> AsyncIte
     sent, out_of = anyio.create_memory_object_stream[SessionMessage](0)
 
     async def read() -> None:
-        async with into:
-            async for line in _lines(workspace, name, process_id):
-                await into.send(_message(line))
+        try:
+            async with into:
+                async for line in _lines(workspace, name, process_id):
+                    await into.send(_message(line))
+        finally:
+            ended.set()
 
     async def write() -> None:
         async with out_of:

@@ -10,6 +10,7 @@ from hutch.model.errors import InvalidRequest
 from hutch.tools.answers import cut
 from hutch.tools.browser import VIEWPORT, Browser
 from hutch.tools.cdp import Cdp
+from hutch.tools.egress import no_hosts
 from hutch.tools.keys import key_events, text_events
 from hutch.tools.workspace import Workspace
 
@@ -23,13 +24,15 @@ _PAGE = """({
 
 class BrowserTools:
     def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
         self._browser = Browser(workspace)
 
     async def browser_open(self, url: Annotated[str, "Like http://localhost:8000/ or https://example.com"]) -> str:
         """Open an address in the sandbox's browser, and show the title and the text of the page."""
         if not url.lower().startswith(("http://", "https://", "about:", "data:", "file:///workspace/")):
             raise InvalidRequest(f"{url!r:.200} is no address for a browser: write it with http:// or https://.")
-        loaded = await self._browser.go(url)
+        async with no_hosts(self._workspace, url):
+            loaded = await self._browser.go(url)
         page = await self._browser.evaluate(_PAGE)
         if not isinstance(page, dict):
             raise InvalidRequest("The page has nothing to read.")

@@ -50,6 +50,8 @@ class McpTools:
         try:
             return await asyncio.wait_for(call, self._timeout)
         except MCPError as error:
+            if "closed" in str(error):  # the library has no class of its own for it
+                raise PortMisbehaved(f"MCP server {name!r} ended. The next call starts it again.") from error
             raise InvalidRequest(f"MCP server {name!r} refused: {str(error)[:1000]}") from error
         except TimeoutError as error:
             raise PortMisbehaved(f"MCP server {name!r} did not answer within {self._timeout:g} s.") from error

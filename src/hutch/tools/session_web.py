@@ -8,9 +8,9 @@ import json
 import shlex
 from typing import Annotated, Any, Literal
 
-from hutch.model.errors import InvalidRequest
+from hutch.model.errors import InvalidRequest, NotSupported, PortUnreachable
 from hutch.tools.answers import cut
-from hutch.tools.egress import HOW, is_outside, no_hosts
+from hutch.tools.egress import HOW, is_cut_off, no_hosts
 from hutch.tools.workspace import NOT_FOUND, Workspace, finished, missing
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
@@ -75,9 +75,9 @@ class WebTools:
         if answer is None:
             raise InvalidRequest(f"The request was not sent: {result['stderr'].strip()[-500:]}")
         if "failed" in answer:
-            if is_outside(url) and not await self._workspace.client.egress.rules():
-                raise InvalidRequest(HOW)
-            raise InvalidRequest(f"{url} did not answer: {str(answer['failed'])[:500]}")
+            if await is_cut_off(self._workspace, url):
+                raise NotSupported(HOW)
+            raise PortUnreachable(f"{url} did not answer: {str(answer['failed'])[:500]}")
         return _response(answer)
 
     async def pip_install(self, packages: Annotated[list[str], 'Like ["requests", "numpy==2.1"]']) -> str:
