@@ -12,8 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+from hutch.client.async_code import AsyncCode
 from hutch.client.async_egress import AsyncEgress
 from hutch.client.async_files import AsyncFiles, local_pieces, save_locally
+from hutch.client.async_git import AsyncGit
 from hutch.client.async_shell import AsyncConnection, AsyncShell
 from hutch.client.binding import UNBOUND, Binding, ContextSlot, FixedSlot
 from hutch.client.open_transport import resolve
@@ -65,6 +67,8 @@ class AsyncSandboxClient:
         self._slot: ContextSlot | FixedSlot = ContextSlot()
         self.files: AsyncFiles = AsyncFiles(self._transport, self._sandbox)
         self.egress: AsyncEgress = AsyncEgress(self._transport.egress, self._sandbox)
+        self.code: AsyncCode = AsyncCode(self._transport.code, self._sandbox)
+        self.git: AsyncGit = AsyncGit(self._transport.git, self._sandbox)
 
     @property
     def loop_thread(self) -> LoopThread:
@@ -104,6 +108,8 @@ class AsyncSandboxClient:
         handle._slot = FixedSlot(Binding(user_id=user_id, thread_id=thread_id, timeout_minutes=timeout_minutes))
         handle.files = AsyncFiles(handle._transport, handle._sandbox)
         handle.egress = AsyncEgress(handle._transport.egress, handle._sandbox)
+        handle.code = AsyncCode(handle._transport.code, handle._sandbox)
+        handle.git = AsyncGit(handle._transport.git, handle._sandbox)
         return handle
 
     async def get_or_create_session(

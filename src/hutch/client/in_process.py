@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
+from hutch.client.in_process_code import InProcessCode
 from hutch.client.in_process_egress import InProcessEgress
+from hutch.client.in_process_git import InProcessGit
 from hutch.client.transport import Connection, SessionOrder, WriteOrder
 from hutch.engine.assemble import Engine, EngineHome
 from hutch.engine.files import WriteRequest
@@ -40,6 +42,8 @@ class InProcess:
         self._home = home
         self._tenant = tenant
         self.egress = InProcessEgress(home, tenant)
+        self.code = InProcessCode(home, tenant)
+        self.git = InProcessGit(home, tenant)
 
     async def _do(self, act: Act[T]) -> T:
         return await self._home.do(act)

@@ -19,8 +19,10 @@ from hutch.server.noting import Noting
 from hutch.server.rate import Rate
 from hutch.server.routes import (
     access,
+    code,
     egress,
     files,
+    git,
     handover,
     health,
     metrics,
@@ -51,9 +53,11 @@ def create_api(engine: Engine, options: ServerOptions) -> FastAPI:
         sandboxes,
         processes,
         files,
+        egress,
+        code,
+        git,
         streams,
         ports,
-        egress,
         access,
         handover,
         mypa,
