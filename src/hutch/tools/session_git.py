@@ -9,6 +9,7 @@ from hutch.tools.egress import no_hosts
 from hutch.tools.session_files import FILE
 from hutch.tools.workspace import Workspace
 
+AUTHOR = ("Agent", "agent@sandbox.invalid")  # of commits where git has not been told who commits
 _MORE = "Use shell_exec with git for less."
 
 
@@ -33,7 +34,9 @@ class GitTools:
         """Commit all changes of a repository, new files included."""
         git, where = self._workspace.client.git, self._workspace.path(path)
         await git.add(["."], where)
-        done = await git.commit(message, path=where)
+        known = (await git.config("user.email", path=where))["value"]
+        author, email = (None, None) if known else AUTHOR
+        done = await git.commit(message, author=author, email=email, path=where)
         return f"Committed {done['sha']}"
 
     async def git_push(
@@ -43,8 +46,10 @@ class GitTools:
         path: Annotated[str, FILE] = ".",
     ) -> str:
         """Push the commits of a repository."""
-        async with no_hosts(self._workspace, remote):
-            await self._workspace.client.git.push(remote, branch, self._workspace.path(path))
+        git, where = self._workspace.client.git, self._workspace.path(path)
+        urls = [known["url"] for known in await git.remotes(where) if known["name"] == remote]
+        async with no_hosts(self._workspace, urls[0] if urls else remote):
+            await git.push(remote, branch, where)
         return f"Pushed to {remote}"
 
     async def git_status(self, path: Annotated[str, FILE] = ".") -> str:
