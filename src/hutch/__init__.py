@@ -53,6 +53,8 @@ if TYPE_CHECKING:
         WallMissing,
         WorkerLost,
     )
+    from hutch.tools.direct import create_sandbox_tools
+    from hutch.tools.session import SandboxSession
 
 __version__ = "0.1.0.dev0"
 
@@ -89,6 +91,7 @@ __all__ = [
     "SandboxFileNotFound",
     "SandboxMoved",
     "SandboxNotFound",
+    "SandboxSession",
     "SandboxUnavailable",
     "ServerUnreachable",
     "SessionExpiredError",
@@ -98,6 +101,7 @@ __all__ = [
     "Unauthorized",
     "WallMissing",
     "WorkerLost",
+    "create_sandbox_tools",
 ]
 
 _HOMES = {
@@ -107,6 +111,8 @@ _HOMES = {
     "BashTool": "hutch.client.sync_client",
     "BatchSandboxClient": "hutch.client.sync_client",
     "SandboxClient": "hutch.client.sync_client",
+    "SandboxSession": "hutch.tools.session",
+    "create_sandbox_tools": "hutch.tools.direct",
 }
 
 

@@ -13,6 +13,13 @@ if TYPE_CHECKING:
     from hutch.tools.bash import BashTools
     from hutch.tools.bound import AsyncBound, Bound, abind, bind
     from hutch.tools.direct import SandboxToolkit, create_sandbox_tools
+    from hutch.tools.exceptions import (
+        SandboxConnectionError,
+        SandboxError,
+        SandboxExecutionError,
+        SandboxNotRunningError,
+        SandboxTimeoutError,
+    )
     from hutch.tools.holder import end_conversation, get_sandbox_client
     from hutch.tools.prompt import system_prompt
     from hutch.tools.session import SandboxSession
@@ -27,7 +34,12 @@ __all__ = [
     "BashTools",
     "Bound",
     "DriveFiles",
+    "SandboxConnectionError",
+    "SandboxError",
+    "SandboxExecutionError",
+    "SandboxNotRunningError",
     "SandboxSession",
+    "SandboxTimeoutError",
     "SandboxToolkit",
     "StoreFiles",
     "abind",
@@ -46,7 +58,12 @@ _HOMES = {
     "BashTools": "bash",
     "Bound": "bound",
     "DriveFiles": "sources",
+    "SandboxConnectionError": "exceptions",
+    "SandboxError": "exceptions",
+    "SandboxExecutionError": "exceptions",
+    "SandboxNotRunningError": "exceptions",
     "SandboxSession": "session",
+    "SandboxTimeoutError": "exceptions",
     "SandboxToolkit": "direct",
     "StoreFiles": "sources",
     "abind": "bound",

@@ -21,16 +21,24 @@ def shown(text: str, most: int = MODEL_BYTES) -> Shown:
     """The start and the end of `text`, cut between characters, where it has more than `most` bytes."""
     if len(text) <= most // 4 or len(data := text.encode("utf-8", "replace")) <= most:
         return Shown(text)
-    cut_at = int(most * _HEAD_SHARE)
+    cut_at = head_bytes(most)
     head, tail = _whole(data[:cut_at]), _whole(data[len(data) - (most - cut_at) :])
     return Shown(head.decode(), tail.decode(), len(data) - len(head) - len(tail))
 
 
+def head_bytes(most: int) -> int:
+    """Of what is shown of a longer text."""
+    return int(most * _HEAD_SHARE)
+
+
 def cut(text: str, remedy: str, most: int = MODEL_BYTES) -> str:
     """`text`, or its start and end around a line that says what is missing and how to get it."""
-    part = shown(text, most)
+    return noted(shown(text, most), remedy)
+
+
+def noted(part: Shown, remedy: str) -> str:
     if not part.left_out:
-        return text
+        return part.head
     return f"{part.head}\n[… {part.left_out:,} bytes are left out here. {remedy} …]\n{part.tail}"
 
 

@@ -9,6 +9,7 @@ import secrets
 from typing import Any
 
 from hutch.client.async_shell import AsyncConnection
+from hutch.model.egress import PROXY_PORT
 from hutch.model.errors import InvalidRequest, PortMisbehaved, PortUnreachable, ProcessNotFound
 from hutch.tools.cdp import Cdp, ask, within
 from hutch.tools.workspace import NOT_FOUND, Workspace, missing
@@ -18,7 +19,8 @@ START_SECONDS = 60.0
 LOAD_SECONDS = 30.0
 # Debian's /usr/bin/chromium is a script that wants an /etc of its own, so the program itself comes first.
 # Chromium cannot nest its own sandbox in ours, which allows no namespaces: ours is the wall. What it would ask the
-# network for by itself is switched off. Where hosts are allowed, it goes through their proxy.
+# network for by itself is switched off. All but the sandbox's own addresses goes through the proxy of the rules for
+# hosts, which is there as soon as there are rules.
 _START = f"""
 for program in /usr/lib/chromium/chromium chromium-browser google-chrome chromium; do
   program=$(command -v "$program") && break
@@ -28,7 +30,7 @@ folder=$(mktemp -d) && export HOME="$folder" || exit 1
 exec "$program" --headless --no-sandbox --disable-gpu --disable-quic --disable-dev-shm-usage \\
   --no-first-run --disable-background-networking --disable-component-update --disable-sync --disable-breakpad \\
   --window-size={VIEWPORT[0]},{VIEWPORT[1]} --user-data-dir="$folder" --remote-debugging-port="$PORT" \\
-  ${{http_proxy:+--proxy-server="$http_proxy"}} about:blank
+  --proxy-server=http://127.0.0.1:{PROXY_PORT} --proxy-bypass-list="localhost;127.0.0.1;[::1];<-loopback>" about:blank
 """
 
 

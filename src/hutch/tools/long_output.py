@@ -6,13 +6,12 @@ The note names nothing but commands of the tool itself, as that may be the only 
 from __future__ import annotations
 
 import asyncio
-from typing import Literal
 
 from hutch.client.async_client import AsyncSandboxClient
 from hutch.model.errors import HutchError
-from hutch.model.process import ExecResult
+from hutch.model.process import ExecResult, StreamName
 from hutch.model.session import WORKSPACE_DIR
-from hutch.tools.answers import MODEL_BYTES, cut
+from hutch.tools.answers import MODEL_BYTES, Shown, head_bytes, noted, shown
 
 FOLDER = ".output"
 KEPT_FILES = 8  # older ones go
@@ -28,20 +27,40 @@ async def shortened(client: AsyncSandboxClient, result: ExecResult) -> dict[str,
     }
 
 
-async def _part(client: AsyncSandboxClient, result: ExecResult, stream: Literal["stdout", "stderr"], most: int) -> str:
-    text = result[stream]
-    printed = result["stdout_bytes"] if stream == "stdout" else result["stderr_bytes"]
-    if len(text.encode()) <= most:
-        return text
+async def _part(client: AsyncSandboxClient, result: ExecResult, stream: StreamName, most: int) -> str:
+    part = await ends(client, result, stream, most)
+    if not part.left_out:
+        return part.head
+    text, printed = result[stream].encode(), printed_bytes(result, stream)
     name = f"{FOLDER}/{result['process_id']}.{stream}"
     try:
         await client.files.write(name, text)
         await _forget_older(client)
     except HutchError as error:
-        return cut(text, f"They could not be kept ({error}): run the command again with its output in a file.", most)
+        return noted(part, f"They could not be kept ({error}): run the command again with its output in a file.")
     path = f"{WORKSPACE_DIR}/{name}"
-    more = "" if printed <= len(text.encode()) else f" (its first {len(text.encode()):,} of {printed:,} bytes)"
-    return cut(text, f"All is in {path}{more}: read on with sed -n '1000,1200p' {path}, or grep it", most)
+    kept = "All" if printed <= len(text) else f"The first {len(text):,} bytes of {printed:,}"
+    verb = "is" if kept == "All" else "are"
+    return noted(part, f"{kept} {verb} in {path}: read on with sed -n '1000,1200p' {path}, or grep it")
+
+
+async def ends(client: AsyncSandboxClient, result: ExecResult, stream: StreamName, most: int) -> Shown:
+    """The start and the end of what was printed, which may be more than the result holds."""
+    text, printed = result[stream], printed_bytes(result, stream)
+    if not result["truncated"] or printed <= len(text.encode()):
+        return shown(text, most)
+    head = shown(text, most).head.encode()[: head_bytes(most)]
+    try:
+        end = await client.logs(
+            result["process_id"], stream=stream, offset=printed - (most - len(head)), max_bytes=most - len(head)
+        )
+    except HutchError:
+        return Shown(head.decode("utf-8", "ignore"), "", printed - len(head))
+    return Shown(head.decode("utf-8", "ignore"), end["text"], printed - len(head) - len(end["data"]))
+
+
+def printed_bytes(result: ExecResult, stream: StreamName) -> int:
+    return result["stdout_bytes"] if stream == "stdout" else result["stderr_bytes"]
 
 
 async def _forget_older(client: AsyncSandboxClient) -> None:

@@ -58,8 +58,8 @@ class SandboxSession:
         self._own = client is None
         self._client = client or _client(base_url, api_key)
         self._egress = egress
-        self._workspace = Workspace(self._client, user_id, self.session_id, timeout)
-        self._mcp = McpServers(self._workspace, read_servers(mcp_servers))
+        self.workspace = Workspace(self._client, user_id, self.session_id, timeout)
+        self.mcp = McpServers(self.workspace, read_servers(mcp_servers))
         self._tools: list[StructuredTool] | None = None
 
     @classmethod
@@ -91,7 +91,7 @@ class SandboxSession:
         """Find or make the sandbox. Doing it twice is doing it once. Raises: HutchError."""
         if self.initialized:
             return
-        await self._workspace.open()
+        await self.workspace.open()
         if self._egress is not None:
             await self.client.egress.set(self._egress)
         self.initialized = True
@@ -99,21 +99,21 @@ class SandboxSession:
     async def cleanup(self) -> None:
         """End what runs in it. Files stay until the sandbox has been idle long enough, or `delete`."""
         self.initialized = False
-        await self._workspace.close()
+        await self.workspace.close()
         if self._own:
             await self._client.aclose()
 
     async def delete(self) -> None:
         """End it with all its files."""
-        client = self._workspace.client
-        await self._workspace.close()
+        client = self.workspace.client
+        await self.workspace.close()
         await client.close_session()
         await self.cleanup()
 
     @property
     def client(self) -> AsyncSandboxClient:
         """The client, bound to this session: for what no tool does."""
-        return self._workspace.client
+        return self.workspace.client
 
     @property
     def workspace_path(self) -> str:
@@ -143,7 +143,7 @@ class SandboxSession:
 
     def get_info(self) -> dict[str, Any]:
         """What is known of the session, without asking it."""
-        found = self._workspace.info
+        found = self.workspace.info
         return {
             "session_id": self.session_id,
             "workspace_path": WORKSPACE_DIR if self.initialized else None,
@@ -156,7 +156,7 @@ class SandboxSession:
 
     async def health_check(self) -> bool:
         """Whether the sandbox answers. Never raises for one that does not."""
-        return self.initialized and await healthy(self._workspace)
+        return self.initialized and await healthy(self.workspace)
 
     def get_tools(self) -> list[StructuredTool]:
         """The 36 tools, for LangChain. Raises: RuntimeError before initialisation."""
@@ -164,12 +164,12 @@ class SandboxSession:
         if self._tools is None:
             from hutch.tools.arguments import tool_of
 
-            self._tools = [tool_of(act, answering(self._workspace, act)) for act in self._acts()]
+            self._tools = [tool_of(act, answering(self.workspace, act)) for act in self._acts()]
         return list(self._tools)
 
     def _acts(self) -> list[Act]:
         """All tools, in the order in which they are listed."""
-        workspace = self._workspace
+        workspace = self.workspace
         files, shell, code, browser = (
             FileTools(workspace),
             ShellTools(workspace),
@@ -182,7 +182,7 @@ class SandboxSession:
             WebTools(workspace),
             SystemTools(workspace),
         )
-        mcp = McpTools(workspace, self._mcp)
+        mcp = McpTools(workspace, self.mcp)
         return [
             *(files.file_read, files.file_write, files.file_edit, files.file_list, files.file_find, files.file_search),
             *(shell.shell_exec, shell.shell_view, shell.shell_write, shell.shell_wait, shell.shell_kill),

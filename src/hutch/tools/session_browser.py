@@ -78,7 +78,7 @@ class BrowserTools:
         if action_type == "scroll":
             where = {"x": x or 0, "y": y or 0}
             wheel = {"deltaX": delta_x or 0, "deltaY": 0 if delta_y is None else delta_y}
-            await _mouse(page, "mouseWheel", **where, **wheel)
+            await mouse(page, "mouseWheel", **where, **wheel)
             return f"Scrolled by {wheel['deltaX']:g}, {wheel['deltaY']:g}"
         if x is None or y is None:
             raise InvalidRequest(f"{action_type} needs x and y.")
@@ -86,15 +86,15 @@ class BrowserTools:
 
 
 async def _pointer(page: Cdp, action: str, x: float, y: float) -> str:
-    await _mouse(page, "mouseMoved", x=x, y=y)
+    await mouse(page, "mouseMoved", x=x, y=y)
     button = "right" if action == "right_click" else "left"
     for click in range(1, {"move_to": 0, "double_click": 2}.get(action, 1) + 1):
         for kind in ("mousePressed", "mouseReleased"):
-            await _mouse(page, kind, x=x, y=y, button=button, clickCount=click)
+            await mouse(page, kind, x=x, y=y, button=button, clickCount=click)
     return f"{action} at {x:g}, {y:g}"
 
 
-async def _mouse(page: Cdp, kind: str, **params: Any) -> None:
+async def mouse(page: Cdp, kind: str, **params: Any) -> None:
     await page.call("Input.dispatchMouseEvent", type=kind, **params)
 
 

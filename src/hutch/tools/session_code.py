@@ -16,12 +16,16 @@ _LESS = "Print less, or write to a file and read it with file_read."
 class CodeTools:
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
+        workspace.on_reset(self._reset)
 
     async def python_execute(
         self, code: Annotated[str, "Python code"], timeout: Annotated[float, "Seconds"] = 30
     ) -> str:
         """Run Python in this session's interpreter: variables, imports and functions stay for the next call."""
-        result = await self._workspace.client.code.run(code, timeout=timeout)
+        return await self.run(code, timeout, None)
+
+    async def run(self, code: str, timeout: float, context: str | None) -> str:
+        result = await self._workspace.client.code.run(code, timeout=timeout, context=context)
         texts = [result["stdout"], result["stderr"]]
         images: list[str] = []
         for output in result["outputs"]:
@@ -38,6 +42,11 @@ class CodeTools:
             texts.append("[this was a new interpreter: variables of earlier calls are gone]")
         text = cut("\n".join(part.rstrip("\n") for part in texts if part), _LESS)
         return "\n".join([text, *images] if text else images) or "(no output)"
+
+    async def _reset(self) -> None:
+        code = self._workspace.client.code
+        for context in await code.contexts():
+            await code.close_context(context["context_id"])
 
     async def python_exec(self, code: Annotated[str, "Python code"]) -> str:
         """Run Python in a process of its own, in /workspace; nothing is kept but files."""

@@ -16,6 +16,7 @@ from hutch.tools.workspace import Workspace
 FILE = "Path relative to /workspace, or absolute below it"
 MAX_TEXT_BYTES = 16 * MIB  # of a file that is read as text
 MAX_LISTED = 1000
+Encoding = Literal["utf-8", "base64"]
 _NARROW = "Narrow the call."
 _GREP = r"""
 cd /workspace
@@ -56,11 +57,11 @@ class FileTools:
         self,
         file: Annotated[str, FILE],
         content: Annotated[str, "The text, or base64 of the bytes"],
-        encoding: Literal["utf-8", "base64"] = "utf-8",
+        encoding: Encoding = "utf-8",
         append: Annotated[bool, "Add to the end instead of replacing the file"] = False,
     ) -> str:
         """Write a file; folders on the way are made."""
-        data = _decoded(content, encoding)
+        data = decoded(content, encoding)
         path = self._workspace.path(file)
         if append:
             await self._append(path, data)
@@ -104,7 +105,7 @@ class FileTools:
         names = [(_inside(base, info["path"]), info) for info in found]
         shown = [(name, info) for name, info in names if show_hidden or not _hidden(name)]
         lines = [_listed(name, info) for name, info in sorted(shown, key=lambda pair: pair[0])]
-        return _page(f"{len(lines)} entries in {self._workspace.path(path)}", lines)
+        return page(f"{len(lines)} entries in {self._workspace.path(path)}", lines)
 
     async def file_find(
         self,
@@ -124,7 +125,7 @@ class FileTools:
         if result["exit_code"] > 1:
             raise InvalidRequest(f"The search failed: {result['stderr'].strip():.500}")
         lines = [f"L{number}: {text}" for number, _, text in (line.partition(":") for line in _lines(result["stdout"]))]
-        return _page(f"{len(lines)} matches in {self._workspace.path(file)}", lines)
+        return page(f"{len(lines)} matches in {self._workspace.path(file)}", lines)
 
     async def file_delete(self, file: Annotated[str, FILE]) -> str:
         """Delete a file, or a folder with all that is in it."""
@@ -156,7 +157,7 @@ class FileTools:
         matches = matcher(pattern)
         names = [info["path"] for info in await self._files.list(self._workspace.path(path), recursive=True)]
         lines = sorted(name for name in names if matches(_inside(base, name)))
-        return _page(f"{len(lines)} found", lines)
+        return page(f"{len(lines)} found", lines)
 
 
 class SearchTools:
@@ -190,7 +191,7 @@ class SearchTools:
         return await self._file_tools.found(pattern, path)
 
 
-def _decoded(content: str, encoding: str) -> bytes:
+def decoded(content: str, encoding: str) -> bytes:
     if encoding == "utf-8":
         return content.encode("utf-8", "surrogatepass")
     try:
@@ -217,6 +218,6 @@ def _listed(name: str, info: FileInfo) -> str:
     return f"{name} -> {info['target']}" if info["kind"] == "symlink" else f"{name}  {info['size_bytes']:,} bytes"
 
 
-def _page(header: str, lines: list[str]) -> str:
+def page(header: str, lines: list[str]) -> str:
     more = [f"… and {len(lines) - MAX_LISTED} more. {_NARROW}"] if len(lines) > MAX_LISTED else []
     return cut("\n".join([header, *lines[:MAX_LISTED], *more]), _NARROW)

@@ -10,8 +10,9 @@ from typing import Annotated
 from hutch.client.async_shell import AsyncShell
 from hutch.model.errors import InvalidRequest, ProcessEnded, ProcessNotFound
 from hutch.model.process import LogChunk, ProcessInfo
-from hutch.tools.answers import MODEL_BYTES
-from hutch.tools.workspace import Workspace, ending, finished
+from hutch.tools.answers import MODEL_BYTES, head_bytes, noted
+from hutch.tools.long_output import ends
+from hutch.tools.workspace import Workspace, ending
 
 MERGED = "exec 2>&1\n"  # errors stand where they were printed
 TAG = "shell"
@@ -43,16 +44,18 @@ class ShellTools:
         background: Annotated[bool, "Return at once and let it run, as for servers"] = False,
     ) -> str:
         """Run a bash command. Folders and variables do not carry over: use `cd folder && …`, and env_set."""
-        if background:
-            return await self._start(command, timeout)
-        result = await self._workspace.run(MERGED + command, timeout=timeout)
+        return await (self.start(command, timeout) if background else self.run(command, timeout))
+
+    async def run(self, command: str, timeout: float | None, cwd: str | None = None) -> str:
+        result = await self._workspace.run(MERGED + command, timeout=timeout, cwd=cwd)
         self._last = result["process_id"]
         how = "[SUCCESS]" if result["exit_code"] == 0 else ending(result)
-        remedy = f'Read it with shell_view(session="{self._last}", offset={int(MODEL_BYTES * 0.7)}).'
-        return f"{how}\n{finished({**result, 'exit_code': 0}, remedy)}".rstrip("\n")
+        remedy = f'Read them with shell_view(session="{self._last}", offset={head_bytes(MODEL_BYTES)}).'
+        printed = noted(await ends(self._client, result, "stdout", MODEL_BYTES), remedy)
+        return f"{how}\n{printed}".rstrip("\n")
 
-    async def _start(self, command: str, timeout: float | None) -> str:
-        started = await self._client.start(MERGED + command, stdin=True, timeout=timeout, tag=TAG)
+    async def start(self, command: str, timeout: float | None, cwd: str | None = None) -> str:
+        started = await self._client.start(MERGED + command, stdin=True, timeout=timeout, tag=TAG, cwd=cwd)
         self._last = started["process_id"]
         self._started.append(self._last)
         return (

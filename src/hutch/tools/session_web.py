@@ -44,6 +44,7 @@ else
 fi
 exec "$@"
 """
+_LOOK_AGAIN = "import importlib, site; site.addsitedir(site.getusersitepackages()); importlib.invalidate_caches()"
 
 
 class WebTools:
@@ -87,7 +88,14 @@ class WebTools:
         options = [package for package in packages if package.startswith("-") or not package.strip()]
         if options:
             raise InvalidRequest(f"{options[0]!r:.100} is no package; for options of pip use shell_exec.")
-        arguments = ["install", "--user", "--break-system-packages", "--disable-pip-version-check", "--no-input"]
+        arguments = [
+            "install",
+            "--user",
+            "--break-system-packages",
+            "--disable-pip-version-check",
+            "--no-input",
+            "--retries=1",
+        ]
         command = f"set -- {shlex.join([*arguments, '--', *packages])}\n{_PIP}"
         result = await self._workspace.run(command, timeout=INSTALL_SECONDS)
         if result["exit_code"] == NOT_FOUND:
@@ -96,7 +104,15 @@ class WebTools:
         if result["exit_code"] != 0:
             async with no_hosts(self._workspace, "https://pypi.org"):
                 raise InvalidRequest(f"pip failed:\n{text}")
+        await self._show_to_interpreters()
         return text
+
+    async def _show_to_interpreters(self) -> None:
+        """A Python that began before there were packages of the user's does not look for them."""
+        code = self._workspace.client.code
+        for context in await code.contexts():
+            if context["status"] == "idle":
+                await code.run(_LOOK_AGAIN, context=context["context_id"])
 
 
 def _parsed(text: str) -> dict[str, Any] | None:

@@ -73,11 +73,11 @@ class Workspace:
         stdin: bytes | None = None,
         env: Mapping[str, str] | None = None,
         timeout: float | None = None,
+        cwd: str | None = None,
     ) -> ExecResult:
-        """A command of a tool's own making. Raises: HutchError."""
-        return await self.client.execute(
-            command, self.timeout if timeout is None else timeout, auto_retry=False, stdin=stdin, env=env
-        )
+        """Raises: HutchError."""
+        seconds = self.timeout if timeout is None else timeout
+        return await self.client.execute(command, seconds, auto_retry=False, stdin=stdin, env=env, cwd=cwd)
 
     async def feed(self, program: str, text: str, timeout: float | None) -> ExecResult:
         """Run `program`, which finds `text` as its last argument, with an empty input.
