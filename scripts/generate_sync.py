@@ -21,6 +21,7 @@ SOURCES = (
     "async_egress.py",
     "async_code.py",
     "async_git.py",
+    "async_drive.py",
     "async_client.py",
     "async_batch.py",
     "async_bash_tool.py",
@@ -41,12 +42,23 @@ from hutch.client.async_bash_tool import AsyncBashTool
 from hutch.client.async_batch import AsyncBatchSandboxClient
 from hutch.client.async_client import AsyncSandboxClient, OutputCallback
 from hutch.client.async_code import AsyncCode, CodeCallback
+from hutch.client.async_drive import AsyncDrive, DriveData
 from hutch.client.async_egress import AsyncEgress
 from hutch.client.async_files import AsyncFiles
 from hutch.client.async_git import AsyncGit
 from hutch.client.async_shell import AsyncConnection, AsyncShell
 from hutch.client.portal import Portal
 from hutch.model.code import CODE_TIMEOUT, CodeContext, CodeResult
+from hutch.model.drive import (
+    DriveEdit,
+    DriveEntry,
+    DriveFile,
+    DriveHits,
+    DriveMatches,
+    DriveUsage,
+    DriveVersion,
+    PlacedFile,
+)
 from hutch.model.egress import EgressRecord, HostRule, HostRuleInfo
 from hutch.model.files import FileEvent, FileInfo, FileListing, UploadResult
 from hutch.model.git import (

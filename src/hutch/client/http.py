@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from hutch.client.http_calls import Call, Caller, Query, segment, unreachable
 from hutch.client.http_code import HttpCode
+from hutch.client.http_drive import HttpDrive
 from hutch.client.http_egress import HttpEgress
 from hutch.client.http_git import HttpGit
 from hutch.client.http_streams import events, open_stream
@@ -46,6 +47,7 @@ class Http:
         self.egress = HttpEgress(caller)
         self.code = HttpCode(caller)
         self.git = HttpGit(caller)
+        self.drive = HttpDrive(caller)
         self._policies: OrderedDict[str, str] = OrderedDict()  # of sandboxes, by the name of the profile
 
     # -- sessions

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hutch.client.transport_code import CodeTransport
+from hutch.client.transport_drive import DriveTransport
 from hutch.client.transport_egress import EgressTransport
 from hutch.client.transport_git import GitTransport
 from hutch.model.files import FileEvent, FileInfo, FileListing, UploadResult
@@ -63,6 +64,9 @@ class Transport(Protocol):
 
     @property
     def git(self) -> GitTransport: ...
+
+    @property
+    def drive(self) -> DriveTransport: ...
 
     async def ensure_session(self, order: SessionOrder) -> tuple[SessionInfo, str]: ...
 

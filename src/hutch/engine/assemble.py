@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from hutch.engine.audit import Audit
 from hutch.engine.context import Context
 from hutch.engine.deadlines import Sweeper
+from hutch.engine.drive.assemble import Drives, open_drives
 from hutch.engine.egress.service import Egress
 from hutch.engine.files import Files
 from hutch.engine.git.service import Git
@@ -23,6 +24,7 @@ from hutch.engine.keys import Keys
 from hutch.engine.loop import LoopThread, close_items
 from hutch.engine.moving import Moving
 from hutch.engine.observe import Watchers
+from hutch.engine.placing import Placing
 from hutch.engine.pool import Pool, PoolPlan
 from hutch.engine.ports import Ports
 from hutch.engine.previews import Previews
@@ -66,6 +68,8 @@ class Engine:
     previews: Previews
     egress: Egress
     context: Context
+    drive: Drives
+    placing: Placing
     moving: Moving
     pool: Pool
     sweeper: Sweeper
@@ -92,6 +96,7 @@ class Engine:
                 self.sandboxes.close,
                 self.egress.close,
                 self.pool.close,
+                self.drive.close,
                 self.audit.close,
                 self.sweeper.close,
             ):
@@ -144,7 +149,8 @@ async def assemble(settings: Settings, provider: Provider | None = None, place: 
     except BaseException:
         await store.aclose()
         raise
-    engine = _wired(settings, provider, database, store, sandboxes, watchers)
+    drives = open_drives(settings, None if place.database_url is None else database)
+    engine = _wired(settings, provider, database, store, sandboxes, watchers, drives)
     engine.sweeper.start()
     engine.egress.start()
     engine.pool.fill()
@@ -152,7 +158,13 @@ async def assemble(settings: Settings, provider: Provider | None = None, place: 
 
 
 def _wired(
-    settings: Settings, provider: Provider, database: Database, store: Store, sandboxes: Sandboxes, watchers: Watchers
+    settings: Settings,
+    provider: Provider,
+    database: Database,
+    store: Store,
+    sandboxes: Sandboxes,
+    watchers: Watchers,
+    drives: Drives,
 ) -> Engine:
     judges = {"strict": Judge(STRICT), "open": Judge(OPEN_PROFILE)}
     pool = Pool(
@@ -184,6 +196,7 @@ def _wired(
     )
     processes = Processes(sandboxes, judges.__getitem__, settings.max_command_timeout, watchers, egress)
     trees = Trees(trees_folder(settings.data_dir))
+    files = Files(sandboxes, watchers)
     return Engine(
         settings=settings,
         store=store,
@@ -191,13 +204,15 @@ def _wired(
         sandboxes=sandboxes,
         sessions=sessions,
         processes=processes,
-        files=Files(sandboxes, watchers),
+        files=files,
         code=Interpreter(sandboxes, trees, settings.max_command_timeout, watchers),
         git=Git(sandboxes, processes, settings.max_command_timeout),
         ports=Ports(sandboxes),
         previews=Previews(PreviewStore(database), sandboxes),
         egress=egress,
         context=Context(sandboxes),
+        drive=drives,
+        placing=Placing(drives.files, files, sandboxes),
         moving=Moving(sandboxes=sandboxes, store=store, locations=Locations(database), provider=provider),
         pool=pool,
         sweeper=sweeper,
