@@ -47,6 +47,7 @@ def end_conversation(thread_id: str) -> None:
     client = get_sandbox_client()
 
     def end() -> None:
+        client.thread_id = None  # forget whose thread the caller was in: this one may be another user's
         client.thread_id = thread_id
         client.close_session()
 
