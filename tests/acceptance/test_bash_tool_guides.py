@@ -32,9 +32,9 @@ EVENTS = [
 REPORT = "Standups: 0.2 hours\n1-on-1s: 0.8 hours\nOther: 0.5 hours\n"
 
 
-@pytest.fixture
-def _data_folder(tmp_path: Path) -> Iterator[None]:
-    with settings_of(tmp_path / "data"):
+@pytest.fixture(scope="module")
+def _data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with settings_of(tmp_path_factory.mktemp("guides")):
         yield
 
 
