@@ -8,7 +8,10 @@ from __future__ import annotations
 import ast
 import asyncio
 import json
+import os
 import re
+import subprocess
+import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +23,8 @@ from hutch.tools import abind, bind
 from tests.client_rig import settings_of
 
 pytestmark = pytest.mark.once
-MISSION = Path(__file__).parents[2].parent / "shared" / "mission"
+ROOT = Path(__file__).parents[2]
+MISSION = ROOT.parent / "shared" / "mission"
 NEW_FLOW = MISSION / "000_c19c0d1a2fc8e001.txt"
 FIRST_FLOW = MISSION / "001_b84e72a0a364f7c4.txt"
 AMOUNTS = [45.50, 67.00, 30.00]
@@ -108,3 +112,23 @@ def test_the_calls_of_the_documents_in_our_words(world: dict[str, Any]) -> None:
     saved = world["download_sandbox_file"]("sum.txt", "/data-exports/sum.txt")
     assert saved == {"status": "downloaded", "path": "/data-exports/sum.txt", "size_bytes": 6}
     assert world["read_file"]("/data-exports/sum.txt") == "142.5\n"
+
+
+@pytest.mark.parametrize(
+    ("example", "says"),
+    [
+        ("langchain_bash_tool", "exit code 0, sum 142.5, sent ['receipts.json']"),
+        ("sandbox_session", "[SUCCESS]\nHello!"),
+    ],
+)
+def test_an_example_runs(example: str, says: str, tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", ROOT / "examples" / f"{example}.py"],
+        env={**os.environ, "HUTCH_DATA_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert says in ran.stdout, ran.stderr
+    assert ran.returncode == 0

@@ -64,15 +64,8 @@ class TestForLangChain:
     def test_models_see_no_runtime(self) -> None:
         from hutch.tools import download_sandbox_file, execute_bash_command
 
-        assert set(execute_bash_command.tool_call_schema.model_json_schema()["properties"]) == {
-            "command",
-            "file_paths",
-            "working_dir",
-        }
-        assert set(download_sandbox_file.tool_call_schema.model_json_schema()["properties"]) == {
-            "filename",
-            "save_path",
-        }
+        assert set(execute_bash_command.args) == {"command", "file_paths", "working_dir"}
+        assert set(download_sandbox_file.args) == {"filename", "save_path"}
 
     @pytest.mark.parametrize(
         ("runtime", "says"),

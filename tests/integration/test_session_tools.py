@@ -54,8 +54,11 @@ def _png(text: str) -> bool:
 
 A_FILE = (("file_write", {"file": "a/text.txt", "content": "one\ntwo\nthree\n"}),)
 BACKGROUND = (("shell_exec", {"command": "while read line; do echo got $line; done", "background": True}),)
-REPOSITORY = (("shell_exec", {"command": "rm -rf repo up.git; git init -qb main repo; git init -q --bare up.git; cd repo;"
-                              " git remote add origin /workspace/up.git; echo 1 > new.txt"}),)  # fmt: skip
+MAKE_REPOSITORY = """
+rm -rf repo up.git; git init -qb main repo; git init -q --bare up.git; cd repo
+git remote add origin /workspace/up.git; echo 1 > new.txt
+"""
+REPOSITORY = (("shell_exec", {"command": MAKE_REPOSITORY}),)
 PAGE = (("browser_open", {"url": "data:text/html,<title>t</title><input id=i autofocus>"}),)
 SERVER = (("file_write", {"file": "server.py", "content": MCP_PROGRAM}),)
 
@@ -66,7 +69,8 @@ TABLE: Mapping[str, Row] = {
     "file_list": Row({"path": "a"}, "text.txt  14 bytes", A_FILE),
     "file_find": Row({"glob": "*.txt"}, "a/text.txt", A_FILE),
     "file_search": Row({"file": "a/text.txt", "regex": r"^t\w+$"}, "L2: two\nL3: three", A_FILE),
-    "shell_exec": Row({"command": "echo out; echo err >&2; exit 3"}, lambda text: text == "[FAILED (exit 3)]\nout\nerr"),
+    "shell_exec": Row({"command": "echo out; echo err >&2; exit 3"},
+                      lambda text: text == "[FAILED (exit 3)]\nout\nerr"),
     "shell_view": Row({}, "[RUNNING]", BACKGROUND),
     "shell_write": Row({"input": "line"}, "Sent 5 bytes", BACKGROUND),
     "shell_wait": Row({"seconds": 0.1}, "[RUNNING] still after 0.1 s", BACKGROUND),
@@ -90,14 +94,16 @@ TABLE: Mapping[str, Row] = {
                              (*A_FILE, ("shell_interactive", {"input": "cd a; KEPT=yes"}))),
     "git_clone": Row({"url": "{url}/git", "path": "cloned"}, "Cloned"),
     "git_commit": Row({"message": "first", "path": "repo"}, "Committed ", REPOSITORY),
-    "git_push": Row({"path": "repo"}, "Pushed to origin", (*REPOSITORY, ("git_commit", {"message": "m", "path": "repo"}))),
+    "git_push": Row({"path": "repo"}, "Pushed to origin",
+                    (*REPOSITORY, ("git_commit", {"message": "m", "path": "repo"}))),
     "git_status": Row({"path": "repo"}, "on main\n?? new.txt", REPOSITORY),
     "python_exec": Row({"code": "import sys\nprint(len(sys.argv), sys.stdin.read() == '')"}, "1 True"),
     "pip_install": Row({"packages": "hutch-test-package"}, "Successfully installed hutch-test-package-1.0",
                        (("env_set", {"name": "PIP_INDEX_URL", "value": "{url}/simple"}),)),
     "http_request": Row({"method": "GET", "url": "{url}/", "headers": {"x-asked": "you"}}, "<h1>Hello you</h1>"),
     "browser_open": Row({"url": "{url}/"}, "A page\n{url}/\n\nHello", needs="chromium"),
-    "env_get": Row({"name": "SET_BEFORE"}, lambda text: text == "a b", (("env_set", {"name": "SET_BEFORE", "value": "a b"}),)),
+    "env_get": Row({"name": "SET_BEFORE"}, lambda text: text == "a b",
+                   (("env_set", {"name": "SET_BEFORE", "value": "a b"}),)),
     "env_set": Row({"name": "ANOTHER", "value": "1"}, "Set ANOTHER"),
     "process_list": Row({}, "while read line", BACKGROUND),
 }  # fmt: skip

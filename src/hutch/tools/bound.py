@@ -4,7 +4,7 @@ coroutines. They raise what went wrong, but for commands, whose results say it."
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from hutch.client.async_client import AsyncSandboxClient
@@ -20,16 +20,16 @@ T = TypeVar("T")
 class AsyncBound(NamedTuple):
     """Coroutine functions; `_asdict()` gives them by name."""
 
-    read_file: Callable[..., Awaitable[str]]
-    write_file: Callable[..., Awaitable[str]]
-    edit_file: Callable[..., Awaitable[int]]
-    ls: Callable[..., Awaitable[list[str]]]
-    glob: Callable[..., Awaitable[list[str]]]
-    grep: Callable[..., Awaitable[list[dict[str, Any]]]]
-    delete: Callable[..., Awaitable[None]]
-    execute_bash_command: Callable[..., Awaitable[dict[str, Any]]]
-    download_sandbox_file: Callable[..., Awaitable[dict[str, Any]]]
-    end_conversation: Callable[..., Awaitable[None]]
+    read_file: Callable[..., Coroutine[Any, Any, str]]
+    write_file: Callable[..., Coroutine[Any, Any, str]]
+    edit_file: Callable[..., Coroutine[Any, Any, int]]
+    ls: Callable[..., Coroutine[Any, Any, list[str]]]
+    glob: Callable[..., Coroutine[Any, Any, list[str]]]
+    grep: Callable[..., Coroutine[Any, Any, list[dict[str, Any]]]]
+    delete: Callable[..., Coroutine[Any, Any, None]]
+    execute_bash_command: Callable[..., Coroutine[Any, Any, dict[str, Any]]]
+    download_sandbox_file: Callable[..., Coroutine[Any, Any, dict[str, Any]]]
+    end_conversation: Callable[..., Coroutine[Any, Any, None]]
 
 
 class Bound(NamedTuple):

@@ -42,7 +42,7 @@ class SandboxToolkit:
         """For LangChain."""
         from hutch.tools.arguments import tool_of
 
-        return [tool_of(act, self._opened(answering(self.session.workspace, act))) for act in self._acts()]
+        return [tool_of(act, self._opened(answering(self.session.workspace, act))) for act in self.functions()]
 
     async def aclose(self) -> None:
         """End what runs in the sandbox; its files stay until it has been idle long enough."""
@@ -60,7 +60,7 @@ class SandboxToolkit:
         await self.session.initialize()
         return ""
 
-    def _acts(self) -> list[Act]:
+    def functions(self) -> list[Act]:
         workspace = self.session.workspace
         files, shell, code = DirectFiles(workspace), DirectShell(workspace), DirectCode(workspace)
         browser, system, mcp = DirectBrowser(workspace), DirectSystem(workspace), McpTools(workspace, self.session.mcp)

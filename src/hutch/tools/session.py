@@ -164,11 +164,11 @@ class SandboxSession:
         if self._tools is None:
             from hutch.tools.arguments import tool_of
 
-            self._tools = [tool_of(act, answering(self.workspace, act)) for act in self._acts()]
+            self._tools = [tool_of(act, answering(self.workspace, act)) for act in self.functions()]
         return list(self._tools)
 
-    def _acts(self) -> list[Act]:
-        """All tools, in the order in which they are listed."""
+    def functions(self) -> list[Act]:
+        """The tools as plain coroutine functions, which raise; in the order of `get_tools`."""
         workspace = self.workspace
         files, shell, code, browser = (
             FileTools(workspace),
