@@ -79,7 +79,7 @@ class SandboxSession:
             client: an `AsyncSandboxClient` to use instead; its template must be `open`.
             api_key: key for the server.
             user_id: whose session it is; another user cannot join it.
-            egress: rules for the hosts that it may reach, like [{"host": "pypi.org"}]; none by default.
+            egress: rules for the hosts that it may reach, like [{"host": "example.com"}]; none by default.
             mcp_servers: {"name": {"command": …, "args": […]}} runs in the sandbox, {"name": {"url": …}} is reached
                 from here.
 

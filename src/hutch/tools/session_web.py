@@ -102,7 +102,7 @@ class WebTools:
             raise missing("pip")
         text = finished(result, "Install fewer packages at once.")
         if result["exit_code"] != 0:
-            async with no_hosts(self._workspace, "https://pypi.org"):
+            async with no_hosts(self._workspace, self._workspace.env.get("PIP_INDEX_URL", "an index")):
                 raise InvalidRequest(f"pip failed:\n{text}")
         await self._show_to_interpreters()
         return text
