@@ -101,7 +101,7 @@ class Kernel:
         self._run = run
         self._idle_heard = 0
         run.begin()
-        await self._order(do="run", code=code)
+        await self._order(do="run", id=run.run_id, code=code)
 
     async def interrupt(self) -> None:
         """Raises: ProcessEnded, SandboxUnavailable."""
