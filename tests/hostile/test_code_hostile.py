@@ -61,8 +61,7 @@ def soon(call: Callable[[], T]) -> T:
     for _ in range(40):
         try:
             return call()
-        except SandboxUnavailable as error:
-            assert error.retryable
+        except SandboxUnavailable:
             time.sleep(0.25)
     return call()
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
+from typing import Any
+
 import pytest
 
 from hutch.model.code import CodeEvent
@@ -136,7 +139,7 @@ class CodeContract(ClientContractStage):
         git = client.git
         await git.init()
         evil = "--upload-pack=touch /workspace/evil"
-        calls = [
+        calls: list[Callable[[], Coroutine[Any, Any, object]]] = [
             lambda: git.clone(evil),
             lambda: git.clone("x", "--bare"),
             lambda: git.clone("x", "y", branch="--bare"),
