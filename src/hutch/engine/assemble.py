@@ -64,6 +64,7 @@ class Engine:
     files: Files
     code: Interpreter
     git: Git
+    trees: Trees
     ports: Ports
     previews: Previews
     egress: Egress
@@ -81,6 +82,8 @@ class Engine:
     async def health(self) -> Mapping[str, Any]:
         """Walls, limits and counts, for doctor and the health page."""
         report = plain(await self.provider.report())
+        if gap := await asyncio.to_thread(self.trees.gap):
+            report["notes"].append(gap)
         return {"provider": report, "running": self.sandboxes.running, "spare": self.pool.spare}
 
     async def templates(self) -> list[TemplateInfo]:
@@ -206,6 +209,7 @@ def _wired(
         processes=processes,
         files=files,
         code=Interpreter(sandboxes, trees, settings.max_command_timeout, watchers),
+        trees=trees,
         git=Git(sandboxes, processes, settings.max_command_timeout),
         ports=Ports(sandboxes),
         previews=Previews(PreviewStore(database), sandboxes),
