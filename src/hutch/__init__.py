@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from hutch.model.errors import (
         ClientClosed,
         CommandRejected,
+        ContextNotFound,
         DriveFileNotFound,
         FileConflict,
         Forbidden,
+        GitFailed,
         HutchError,
         IdempotencyConflict,
+        InterpreterMissing,
         InvalidRequest,
         LimitExceeded,
         MethodNotAllowed,
@@ -51,6 +54,8 @@ if TYPE_CHECKING:
         WallMissing,
         WorkerLost,
     )
+    from hutch.tools.direct import create_sandbox_tools
+    from hutch.tools.session import SandboxSession
 
 __version__ = "0.1.0.dev0"
 
@@ -62,11 +67,14 @@ __all__ = [
     "BatchSandboxClient",
     "ClientClosed",
     "CommandRejected",
+    "ContextNotFound",
     "DriveFileNotFound",
     "FileConflict",
     "Forbidden",
+    "GitFailed",
     "HutchError",
     "IdempotencyConflict",
+    "InterpreterMissing",
     "InvalidRequest",
     "LimitExceeded",
     "MethodNotAllowed",
@@ -85,6 +93,7 @@ __all__ = [
     "SandboxFileNotFound",
     "SandboxMoved",
     "SandboxNotFound",
+    "SandboxSession",
     "SandboxUnavailable",
     "ServerUnreachable",
     "SessionExpiredError",
@@ -94,6 +103,7 @@ __all__ = [
     "Unauthorized",
     "WallMissing",
     "WorkerLost",
+    "create_sandbox_tools",
 ]
 
 _HOMES = {
@@ -103,6 +113,8 @@ _HOMES = {
     "BashTool": "hutch.client.sync_client",
     "BatchSandboxClient": "hutch.client.sync_client",
     "SandboxClient": "hutch.client.sync_client",
+    "SandboxSession": "hutch.tools.session",
+    "create_sandbox_tools": "hutch.tools.direct",
 }
 
 

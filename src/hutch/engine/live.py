@@ -30,7 +30,7 @@ class Placed:
 FINISHED_KEPT = 64  # ended processes whose output can still be read
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class LiveSandbox:
     record: SandboxRecord
     template: Template

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 
 from hutch.engine.context import check_env
+from hutch.engine.egress.service import Egress
 from hutch.engine.live import LiveSandbox
 from hutch.engine.observe import CommandKind, EventName, Watchers, about
 from hutch.engine.process_log import ProcessLog
@@ -87,12 +88,18 @@ class StreamedCommand:
 
 class Processes:
     def __init__(
-        self, sandboxes: Sandboxes, judge_for: Callable[[str], Judge], max_timeout: float, watchers: Watchers
+        self,
+        sandboxes: Sandboxes,
+        judge_for: Callable[[str], Judge],
+        max_timeout: float,
+        watchers: Watchers,
+        egress: Egress,
     ) -> None:
         self._sandboxes = sandboxes
         self._judge_for = judge_for
         self._max_timeout = max_timeout
         self._watchers = watchers
+        self._egress = egress
         self._background: set[asyncio.Task[None]] = set()
 
     # -- commands that somebody waits for
@@ -135,12 +142,7 @@ class Processes:
         return running.log.info()
 
     def _check_timeout(self, timeout: float | None) -> None:
-        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= self._max_timeout:
-            raise InvalidRequest(
-                f"timeout must be more than 0 and at most {self._max_timeout:g} seconds, not {timeout!r:.60} "
-                "(HUTCH_MAX_COMMAND_TIMEOUT sets the ceiling).",
-                maximum=self._max_timeout,
-            )
+        check_timeout(timeout, self._max_timeout)
 
     async def _begin(self, tenant: str, sandbox_id: str, spec: ProcessSpec) -> Running:
         check_env(spec.env)
@@ -169,7 +171,7 @@ class Processes:
         log = ProcessLog.new(spec, live.budget, live.spool_folder)
         try:
             machine = await self._sandboxes.machine(live)
-            log.process = process = await machine.spawn(_request(live, spec), log)
+            log.process = process = await machine.spawn(_request(live, spec, self._egress), log)
             log.recreated, live.died = live.died, False
         except BaseException:
             live.busy -= 1
@@ -309,6 +311,16 @@ class Processes:
         return log.process
 
 
+def check_timeout(timeout: float | None, maximum: float) -> None:
+    """Raises: InvalidRequest."""
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= maximum:
+        raise InvalidRequest(
+            f"timeout must be more than 0 and at most {maximum:g} seconds, not {timeout!r:.60} "
+            "(HUTCH_MAX_COMMAND_TIMEOUT sets the ceiling).",
+            maximum=maximum,
+        )
+
+
 def _text_of(spec: ProcessSpec) -> str:
     if spec.command is not None:
         return spec.command
@@ -333,8 +345,8 @@ async def _refuse_lost(sandboxes: Sandboxes, running: Running) -> None:
     )
 
 
-def _request(live: LiveSandbox, spec: ProcessSpec) -> SpawnRequest:
-    env = {**BASE_ENV, **live.record.env, **spec.env}
+def _request(live: LiveSandbox, spec: ProcessSpec, egress: Egress) -> SpawnRequest:
+    env = {**BASE_ENV, **egress.env(live, live.record.env, spec.env), **live.record.env, **spec.env}
     if spec.pty is not None:
         env.setdefault("TERM", "xterm-256color")
     if spec.command is not None:
@@ -346,14 +358,14 @@ def _request(live: LiveSandbox, spec: ProcessSpec) -> SpawnRequest:
     return SpawnRequest(
         argv=argv,
         env=env,
-        cwd=live.record.cwd if spec.cwd is None else _folder(spec.cwd),
+        cwd=live.record.cwd if spec.cwd is None else folder_in_sandbox(spec.cwd),
         stdin=spec.stdin == "pipe",
         pty=spec.pty,
         leftovers=spec.leftovers,
     )
 
 
-def _folder(cwd: str) -> str:
+def folder_in_sandbox(cwd: str) -> str:
     """Where a command shall run: any folder the sandbox sees; relative to the workspace.
 
     Raises: InvalidRequest.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,12 +35,14 @@ class Sandboxes:
         folder: Path,
         templates: Mapping[str, Template],
         max_running: int,
+        trees: Path | None = None,
     ) -> None:
         self._store = store
         self._provider = provider
         self._folder = folder
         self.templates = templates
         self._max_running = max_running
+        self._trees = trees  # what all but strict sandboxes see read-only
         self._naming = asyncio.Lock()
         self._claims: set[str] = set()  # sandboxes that run here, or are about to
         self.live: dict[str, LiveSandbox] = {}
@@ -48,6 +50,7 @@ class Sandboxes:
         self._unremoved: dict[str, LiveSandbox] = {}
         self.moving: set[str] = set()  # on their way to another worker
         self.on_capacity_needed: Callable[[], bool] = lambda: False  # the pool gives up a spare machine
+        self.on_machine: Callable[[LiveSandbox, Machine], Awaitable[None]] = _nothing  # before it is used again
 
     # -- looking up
 
@@ -99,6 +102,7 @@ class Sandboxes:
             limits=template.limits,
             strict=template.strict,
             host_uid=record.host_uid,
+            trees=None if template.strict else self._trees,
         )
         gauge = WorkspaceGauge(template.limits)
         return LiveSandbox(record, template, spec, gauge, last_activity=record.last_activity_at)
@@ -210,6 +214,7 @@ class Sandboxes:
                             "Another process holds this sandbox but does not answer. Stop that process, or wait for it."
                         )
                     await asyncio.sleep(RETRY_DELAY)
+            await self.on_machine(live, machine)
             return machine
 
     async def _refresh(self, live: LiveSandbox) -> None:
@@ -362,6 +367,10 @@ class Sandboxes:
         for live in self.live.values():
             if live.lock is not None:
                 live.lock.forget()
+
+
+async def _nothing(live: LiveSandbox, machine: Machine) -> None:
+    pass
 
 
 def make_folder(folder: Path) -> FolderLock:

@@ -19,8 +19,11 @@ from hutch.server.noting import Noting
 from hutch.server.rate import Rate
 from hutch.server.routes import (
     access,
+    code,
     drive,
+    egress,
     files,
+    git,
     handover,
     health,
     metrics,
@@ -46,7 +49,7 @@ def create_api(engine: Engine, options: ServerOptions) -> FastAPI:
     """The routes, without what guards them."""
     app = bare(Services(engine, options, program_version(), rate=rate_of(options)))
     parts = (
-        *(health, metrics, sessions, sandboxes, processes, files, streams, ports, drive, placing),
+        *(health, metrics, sessions, sandboxes, processes, files, egress, code, git, streams, ports, drive, placing),
         *(access, handover, mypa, mypa_files),
     )
     for module in parts:
