@@ -101,19 +101,19 @@ def origin(answer: Answer = hello, tls: ssl.SSLContext | None = None) -> Iterato
 
 @dataclass(eq=False)
 class Names:
-    """The name system of the tests: where names lead, and what was asked. A list of answers is used up one by one."""
+    """The name system of the tests: where names lead, and what was asked."""
 
-    known: dict[str, Sequence[str] | list[Sequence[str]]] = field(default_factory=dict[str, Any])
+    known: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    turns: dict[str, list[list[str]]] = field(default_factory=dict[str, list[list[str]]])  # one answer after the other
     asked: list[str] = field(default_factory=list[str])
 
-    async def __call__(self, host: str, port: int) -> Sequence[str]:
+    async def __call__(self, host: str, port: int) -> list[str]:
         self.asked.append(host)
-        found = self.known.get(host)
-        if found is None:
+        if self.turns.get(host):
+            return self.turns[host].pop(0)
+        if host not in self.known:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-        if found and not isinstance(found[0], str):
-            return found.pop(0) if len(found) > 1 else found[0]  # type: ignore[union-attr, return-value]
-        return found  # type: ignore[return-value]
+        return self.known[host]
 
 
 @dataclass(eq=False)
@@ -135,7 +135,7 @@ class Stage:
         if self.engine.egress.outside is None:
             outside = Outside(self.names)
             if self.trust is not None:
-                outside.tls = self.trust  # type: ignore[misc]  # made at its first use, else
+                outside.tls = self.trust  # made at its first use, else
             self.engine.egress.outside = outside
         client.egress.set(rules)
         return client

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 pytest.register_assert_rewrite(
-    *(f"hutch.testing.client_contract_{part}" for part in ("commands", "errors", "files", "open", "sessions"))
+    *(f"hutch.testing.client_contract_{part}" for part in ("commands", "egress", "errors", "files", "open", "sessions"))
 )
 
 from hutch.engine.assemble import HOMES  # noqa: E402 - the rewrite must come before the import

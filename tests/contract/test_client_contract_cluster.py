@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 pytest.register_assert_rewrite(
-    *(f"hutch.testing.client_contract_{part}" for part in ("commands", "errors", "files", "open", "sessions"))
+    *(f"hutch.testing.client_contract_{part}" for part in ("commands", "egress", "errors", "files", "open", "sessions"))
 )
 
 from hutch.testing.client_contract import ClientContract  # noqa: E402 - the rewrite must come before the import
@@ -26,7 +26,9 @@ TENANTS = itertools.count()
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, str]]:
-    with running_cluster(tmp_path_factory.mktemp("cluster"), CLEANUP_INTERVAL="0.1") as made:
+    with running_cluster(
+        tmp_path_factory.mktemp("cluster"), CLEANUP_INTERVAL="0.1", HUTCH_EGRESS_PRIVATE_TENANTS="*"
+    ) as made:
         first = made.coordinator("c1")
         for name in ("w1", "w2"):
             made.worker(name)

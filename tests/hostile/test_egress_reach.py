@@ -138,7 +138,7 @@ def test_n4_a_name_leads_to_no_address_of_our_own(stage: Stage, reaches: Sandbox
 
 def test_n4_the_address_that_was_checked_is_the_one_connected_to(stage: Stage, host: Origin) -> None:
     """A name that leads elsewhere when it is asked again is asked once, and again only for the next request."""
-    stage.names.known["turns.test"] = [["127.0.0.1"], ["169.254.169.254"]]
+    stage.names.turns["turns.test"] = [["127.0.0.1"], ["169.254.169.254"]]
     client = stage.client("turns", rule("turns.test", host.port))
     stage.names.asked.clear()
     assert status(say(client, get(f"turns.test:{host.port}"))) == 200

@@ -12,11 +12,12 @@ tests holds for both. Commands are those that the fake provider knows, too.
 from __future__ import annotations
 
 from hutch.testing.client_contract_commands import CommandContract
+from hutch.testing.client_contract_egress import EgressContract
 from hutch.testing.client_contract_errors import ErrorContract
 from hutch.testing.client_contract_files import ClientFileContract
 from hutch.testing.client_contract_open import OpenContract
 from hutch.testing.client_contract_sessions import SessionContract
 
 
-class ClientContract(SessionContract, CommandContract, OpenContract, ClientFileContract, ErrorContract):
+class ClientContract(SessionContract, CommandContract, OpenContract, ClientFileContract, EgressContract, ErrorContract):
     """Every test of the contract."""
