@@ -105,7 +105,7 @@ def test_n3_metadata_is_out_of_reach(stage: Stage, reaches: SandboxClient, priva
 
 def test_n4_odd_spellings_of_numbers_are_no_hosts(stage: Stage, reaches: SandboxClient, host: Origin) -> None:
     stage.names.known |= {name: ["127.0.0.1"] for name in ("2130706433", "127.1", "0x7f.0.0.1")}
-    client = stage.client("odd", {"host": "*"}, rule("good.test", host.port))
+    client = stage.client("odd", {"host": "*", "ports": [host.port]}, rule("good.test", host.port))
     for name in (
         "2130706433", "0x7f000001", "017700000001", "127.1", "0177.0.0.1", "0x7f.1", "127.0.0.01", "127.0.0.1.",
         "[::127.0.0.1]", "[::ffff:7f00:1]", "[64:ff9b::7f00:1]", "[fe80::1%25lo]", "[::1%lo]", "127.0.0.1%20",

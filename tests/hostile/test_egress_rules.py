@@ -17,6 +17,7 @@ import pytest
 
 from hutch import SandboxClient
 from hutch.engine.assemble import HOMES, EngineHome, assemble
+from hutch.engine.egress.proxy import MOST_CONNECTIONS
 from hutch.model.egress import PROXY_PORT, HostRule
 from hutch.model.errors import (
     FileConflict,
@@ -277,6 +278,8 @@ def test_rules_survive_kill_9_and_are_changed_from_another_process(tmp_path: Pat
                 assert client.execute(ask)["stdout"] == "200", "by the proxy of the process that runs it"
                 assert b"x-key: K" in host.seen[-1]
                 assert client.egress.set([]) == []
+                with pytest.raises(PortUnreachable):
+                    client.connect(PROXY_PORT)
                 assert client.execute(ask)["stdout"] == "000", "in force when the call returns"
                 client.egress.set([rule("127.0.0.1", host.port, headers={"x-key": "K2"}, tls=False)])
                 assert client.execute(ask)["stdout"] == "200"
@@ -322,12 +325,15 @@ def test_a_thousand_connections_of_one_sandbox_are_hardly_felt(stage: Stage, hos
     neighbour = stage.client("neighbour", rule("good.test", host.port))
     hostile.files.write("crowd.py", CROWD)
     assert reaches(neighbour, host.port) == "200"
+    proxy = stage.engine.egress._seats[hostile.info()["sandbox_id"]].proxy
+    assert proxy is not None
     before = resident_bytes()
     flood = hostile.start("ulimit -n 2000; python3 crowd.py 3")
     most = 0
     while hostile.wait(flood["process_id"], timeout=0.01) is None:
         assert reaches(neighbour, host.port) == "200"
         most = max(most, resident_bytes())
+        assert len(proxy._under_way) <= MOST_CONNECTIONS
     done = hostile.wait(flood["process_id"])
     assert done is not None
     assert done["stdout"].startswith("sent "), done
