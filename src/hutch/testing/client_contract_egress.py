@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import asynccontextmanager
+import socketserver
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -47,7 +49,7 @@ class EgressContract(ClientContractStage):
     @staged
     async def test_what_is_allowed_passes_and_all_is_logged(self, stage: Stage) -> None:
         client = await stage.bound()
-        async with _host() as (port, heard):
+        with _host() as (port, heard):
             rule = {"host": "127.0.0.1", "ports": [port], "private": True, "tls": False, "headers": {"x-key": SECRET}}
             await client.egress.set([rule])
             assert b" 200 " in await _get(client, f"127.0.0.1:{port}")
@@ -95,17 +97,20 @@ async def _get(client: AsyncSandboxClient, host: str) -> bytes:
         return answer
 
 
-@asynccontextmanager
-async def _host() -> Any:
-    """A host that answers hello: its port, and what it was sent."""
+@contextmanager
+def _host() -> Iterator[tuple[int, list[bytes]]]:
+    """A host that answers hello: its port, and what it was sent. On threads: a sync client holds up the loop."""
     heard: list[bytes] = []
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        heard.append(await reader.readuntil(b"\r\n\r\n"))
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello")
-        await writer.drain()
-        writer.close()
+    class Hello(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            head = b""
+            while b"\r\n\r\n" not in head and (piece := self.request.recv(65536)):
+                head += piece
+            heard.append(head)
+            self.request.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello")
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        yield server.sockets[0].getsockname()[1], heard
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Hello) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield server.server_address[1], heard
+        server.shutdown()
