@@ -78,7 +78,7 @@ def test_n9_what_cannot_be_enforced_is_refused(tmp_path: Path) -> None:
     try:
         client = SandboxClient(data_dir=tmp_path).for_thread("u", "t")
         with pytest.raises(NotSupported):
-            client.egress.set([{"host": "pypi.org"}])
+            client.egress.set([{"host": "example.org"}])
         assert client.egress.rules() == []
         assert client.egress.set([]) == []
     finally:
@@ -89,8 +89,8 @@ A: dict[str, Any] = {"host": "a"}
 
 
 @pytest.mark.parametrize("given", [
-    "pypi.org", {"host": "pypi.org"}, None, 5, [5], ["pypi.org"], [{}], [{"host": 5}], [{"host": ""}], [A] * 201,
-    [{"host": "http://pypi.org"}], [{"host": "pypi.org/x"}], [{"host": "a:80"}], [{"host": "a b"}], [{"host": "*.*.a"}],
+    "example.org", {"host": "example.org"}, None, 5, [5], ["example.org"], [{}], [{"host": 5}], [{"host": ""}], [A] * 201,
+    [{"host": "http://example.org"}], [{"host": "example.org/x"}], [{"host": "a:80"}], [{"host": "a b"}], [{"host": "*.*.a"}],
     [{"host": "a.*"}], [{"host": "*a.b"}], [{"host": "1.2.3.4"}], [{"host": "**"}], [{"host": "a" * 300}],
     [{"host": "10.1", "private": True}], [{"host": "*.10.0.0.1", "private": True}], [{"host": "*", "private": True}],
     [A | {"port": 80}], [A | {"ports": []}], [A | {"ports": [0]}], [A | {"ports": [65536]}], [A | {"ports": [True]}],
@@ -156,7 +156,7 @@ def test_n10_private_networks_are_for_tenants_that_are_named(tmp_path: Path) -> 
         for change in (client.egress.set, lambda rules: client.egress.allow(*rules)):
             with pytest.raises(Forbidden):
                 change([rule("db.internal", 5432)])
-        assert [one["host"] for one in client.egress.set([{"host": "pypi.org"}])] == ["pypi.org"]
+        assert [one["host"] for one in client.egress.set([{"host": "example.org"}])] == ["example.org"]
     finally:
         home.close()
 
@@ -170,7 +170,7 @@ def test_n11_rules_are_for_sandboxes_not_for_names_of_programs(stage: Stage, hos
 
 
 def test_programs_are_told_unless_they_were_told_otherwise(stage: Stage) -> None:
-    client = stage.client("told", {"host": "pypi.org"})
+    client = stage.client("told", {"host": "example.org"})
     here = f"http://127.0.0.1:{PROXY_PORT}"
     said = client.execute("env")["stdout"].split("\n")
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):

@@ -24,10 +24,10 @@ class EgressContract(ClientContractStage):
         client = await stage.bound()
         assert await client.egress.rules() == []
         secret = HostRule("API.example.com", headers={"Authorization": SECRET})
-        shown = await client.egress.set([{"host": "pypi.org", "ports": [443]}, secret])
+        shown = await client.egress.set([{"host": "example.org", "ports": [443]}, secret])
         assert shown == await client.egress.rules()
         assert shown == [
-            {"host": "pypi.org", "ports": [443], "private": False, "tls": None, "headers": []},
+            {"host": "example.org", "ports": [443], "private": False, "tls": None, "headers": []},
             {
                 "host": "api.example.com",
                 "ports": [80, 443],
@@ -36,10 +36,10 @@ class EgressContract(ClientContractStage):
                 "headers": ["authorization"],
             },
         ]
-        assert [one["host"] for one in await client.egress.allow("*.example.org", {"host": "pypi.org"})] == [
+        assert [one["host"] for one in await client.egress.allow("*.example.org", {"host": "example.org"})] == [
             "api.example.com",
             "*.example.org",
-            "pypi.org",
+            "example.org",
         ]
         assert SECRET not in repr(secret) + str(await client.egress.rules())
         other = await stage.bound("other")
@@ -68,7 +68,7 @@ class EgressContract(ClientContractStage):
     @staged
     async def test_what_cannot_be_a_rule_is_refused(self, stage: Stage) -> None:
         client = await stage.bound()
-        wrong: list[Any] = ["pypi.org", [5], [{"host": "a b"}], [{"host": "a", "port": 1}], [{"host": "1.2.3.4"}]]
+        wrong: list[Any] = ["example.org", [5], [{"host": "a b"}], [{"host": "a", "port": 1}], [{"host": "1.2.3.4"}]]
         for rules in wrong:
             with pytest.raises(InvalidRequest):
                 await client.egress.set(rules)
@@ -82,7 +82,7 @@ class EgressContract(ClientContractStage):
             await stage.client().egress.rules()
         client, same = await stage.bound(), await stage.bound()
         await same.close_session()
-        for call in (client.egress.rules, client.egress.log, lambda: client.egress.set([{"host": "pypi.org"}])):
+        for call in (client.egress.rules, client.egress.log, lambda: client.egress.set([{"host": "example.org"}])):
             with pytest.raises(SessionExpiredError):
                 await call()
 
