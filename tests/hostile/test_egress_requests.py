@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import io
 import re
 import sqlite3
+import zipfile
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -230,6 +232,51 @@ def test_a_removed_sandbox_leaves_no_secret_in_the_database(stage: Stage) -> Non
         assert database.execute(*kept).fetchone() == (1,)
         gone.close_session()
         assert database.execute(*kept).fetchone() == (0,)
+
+
+# -- programs that know nothing of us
+
+
+def test_curl_python_git_and_pip_find_their_way(stage: Stage, signed: Certificates) -> None:
+    commit = b"1" * 40 + b"\trefs/heads/main\n"
+    pages = {
+        b"/": b"hello",
+        b"/r.git/info/refs?service=git-upload-pack": commit,
+        b"/r.git/HEAD": b"ref: refs/heads/main\n",
+        b"/simple/tiny/": b"<a href='/tiny-1.0-py3-none-any.whl'>tiny-1.0-py3-none-any.whl</a>",
+        b"/tiny-1.0-py3-none-any.whl": tiny_wheel(),
+    }
+
+    def serve(request: bytes) -> bytes:
+        page = pages.get(request.split(b" ")[1], b"")
+        return b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: %d\r\n\r\n%b" % (len(page), page)
+
+    with origin(serve, tls=signed.server) as host:
+        client = stage.client("programs", rule("good.test", host.port))
+        client.files.write("ca.pem", signed.authority.read_bytes())
+        at = f"https://good.test:{host.port}"
+        client.set_env({"SSL_CERT_FILE": "/workspace/ca.pem", "GIT_SSL_CAINFO": "/workspace/ca.pem"})
+        python = f"import urllib.request as r; print(r.urlopen('{at}/').read().decode())"
+        pip = "pip --isolated --disable-pip-version-check download -q --no-deps --cert ca.pem"
+        for command, said in (
+            (f"curl -sS --cacert ca.pem {at}/", "hello"),
+            (f'python3 -c "{python}"', "hello"),
+            (f"git ls-remote {at}/r.git", "refs/heads/main"),
+            (f"{pip} --index-url {at}/simple/ tiny && ls *.whl", "tiny-1.0-py3-none-any.whl"),
+        ):
+            done = client.execute(command)
+            assert done["exit_code"] == 0, (command, done)
+            assert said in done["stdout"], (command, done)
+        assert {one["method"] for one in client.egress.log()} == {"CONNECT"}
+
+
+def tiny_wheel() -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr("tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
+        archive.writestr("tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr("tiny-1.0.dist-info/RECORD", "")
+    return made.getvalue()
 
 
 # -- hosts that lie

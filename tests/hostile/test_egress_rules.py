@@ -17,7 +17,6 @@ import pytest
 
 from hutch import SandboxClient
 from hutch.engine.assemble import HOMES, EngineHome, assemble
-from hutch.engine.egress.proxy import MOST_CONNECTIONS
 from hutch.model.egress import PROXY_PORT, HostRule
 from hutch.model.errors import (
     FileConflict,
@@ -89,9 +88,9 @@ A: dict[str, Any] = {"host": "a"}
 
 
 @pytest.mark.parametrize("given", [
-    "example.org", {"host": "example.org"}, None, 5, [5], ["example.org"], [{}], [{"host": 5}], [{"host": ""}], [A] * 201,
-    [{"host": "http://example.org"}], [{"host": "example.org/x"}], [{"host": "a:80"}], [{"host": "a b"}], [{"host": "*.*.a"}],
-    [{"host": "a.*"}], [{"host": "*a.b"}], [{"host": "1.2.3.4"}], [{"host": "**"}], [{"host": "a" * 300}],
+    "a.test", A, None, 5, [5], ["a.test"], [{}], [{"host": 5}], [{"host": ""}], [A] * 201, [{"host": "http://a.test"}],
+    [{"host": "a.test/x"}], [{"host": "a:80"}], [{"host": "a b"}], [{"host": "*.*.a"}], [{"host": "a.*"}],
+    [{"host": "*a.b"}], [{"host": "1.2.3.4"}], [{"host": "**"}], [{"host": "a" * 300}],
     [{"host": "10.1", "private": True}], [{"host": "*.10.0.0.1", "private": True}], [{"host": "*", "private": True}],
     [A | {"port": 80}], [A | {"ports": []}], [A | {"ports": [0]}], [A | {"ports": [65536]}], [A | {"ports": [True]}],
     [A | {"ports": "80"}], [A | {"ports": ["80"]}], [A | {"private": "no"}], [A | {"tls": "yes"}],
@@ -333,11 +332,11 @@ def test_a_thousand_connections_of_one_sandbox_are_hardly_felt(stage: Stage, hos
     while hostile.wait(flood["process_id"], timeout=0.01) is None:
         assert reaches(neighbour, host.port) == "200"
         most = max(most, resident_bytes())
-        assert len(proxy._under_way) <= MOST_CONNECTIONS
+        assert len(proxy._under_way) <= 64, "the rest waits in its own kernel"
     done = hostile.wait(flood["process_id"])
     assert done is not None
     assert done["stdout"].startswith("sent "), done
-    assert most - before < 64 * 1024 * 1024
+    assert most - before < 32 * 1024 * 1024
     assert reaches(hostile, host.port) == "200", "it works again when they are gone"
 
 
