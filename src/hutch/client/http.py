@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, cast
 
-from hutch.client.http_calls import Call, Caller, Query, segment, unreachable
+from hutch.client.http_calls import Call, Caller, Query, Sending, segment, unreachable
 from hutch.client.http_streams import events, open_stream
 from hutch.client.transport import Connection, SessionOrder, WriteOrder
 from hutch.engine.connections import BROKEN
@@ -40,6 +40,10 @@ class Http:
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
         self._policies: OrderedDict[str, str] = OrderedDict()  # of sandboxes, by the name of the profile
+
+    def goes_to(self, sending: Sending) -> None:
+        """Calls from this event loop go there."""
+        self._caller.goes_to(sending)
 
     # -- sessions
 
