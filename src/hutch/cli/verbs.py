@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from hutch.cli import audit, batch, doctor, files, keys, options, preview, serve, sessions, shell, top, version
+from hutch.cli import audit, batch, doctor, files, keys, mcp, options, preview, serve, sessions, shell, top, version
 from hutch.cli.exec import ExecRequest, execute
 from hutch.cli.place import Place
 
@@ -32,6 +32,7 @@ def build_app() -> typer.Typer:
     app.add_typer(sessions.build_app(), name="sessions")
     app.add_typer(files.build_app(), name="files")
     app.command("serve")(serve.serve)
+    app.command("mcp")(options.at_a_place(mcp.mcp))
     app.command("preview")(options.at_a_place(preview.preview))
     app.add_typer(keys.build_app(), name="keys")
     app.command("top")(options.at_a_place(top.top))

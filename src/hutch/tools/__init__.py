@@ -1,0 +1,1 @@
+"""What agents hold, over the client only."""
