@@ -15,16 +15,17 @@ def _types() -> MimeTypes:
     return MimeTypes()
 
 
-def kind_of(path: str) -> str:
-    return _types().guess_type(path.rpartition("/")[2])[0] or "application/octet-stream"
+def kind_of(path: str) -> str | None:
+    """The media type that a name stands for."""
+    return _types().guess_type(path.rpartition("/")[2])[0]
 
 
-def is_text(data: bytes) -> bool:
-    """Whether a piece of a file is UTF-8, but for a character that its end may have cut."""
+def is_text(data: bytes, *, whole: bool = False) -> bool:
+    """Whether a file is UTF-8, or a piece of one, whose end may have cut a character."""
     if b"\0" in data:
         return False
     try:
         data.decode("utf-8")
     except UnicodeDecodeError as error:
-        return error.reason == "unexpected end of data" and len(data) > 3
+        return not whole and error.reason == "unexpected end of data" and error.start > 0
     return True

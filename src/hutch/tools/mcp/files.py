@@ -27,7 +27,7 @@ async def files_read(
     """Read a text file of the sandbox (of a long one a piece, and where the next one begins), or look at an image."""
     status = await call.client.files.stat(path)
     media = kind_of(path)
-    if media in IMAGES and offset == 0:
+    if media is not None and media in IMAGES and offset == 0:
         return [await _image(call, path, status["size_bytes"], media)]
     data = await call.client.files.read(path, offset=offset, length=max_bytes)
     return page(data, path, offset, status["size_bytes"])
@@ -39,7 +39,7 @@ def page(data: bytes, path: str, offset: int, size: int) -> str:
     data, offset = data[begins:], offset + begins  # not in the midst of a character
     if not is_text(data):
         raise InvalidRequest(
-            f"{path!r} is no UTF-8 text ({size} bytes, {kind_of(path)}). Look at it with execute (file, xxd, strings)."
+            f"{path!r} is no UTF-8 text ({size} bytes). Look at it with execute (file, xxd, strings)."
         )
     if offset and offset >= size:
         return f"[offset {offset} is behind the end: {size} bytes in all]"

@@ -61,8 +61,8 @@ async def read(reach: Reach, request: Request, uri: str) -> list[ReadResourceCon
     except HutchError as error:
         missing = error.http_status in (400, 404)
         raise (ResourceNotFoundError if missing else ResourceError)(texts.failure(error)) from error
-    text = is_text(data) and texts.whole_text(data)
-    return [ReadResourceContents(content=data.decode() if text else data, mime_type=kind_of(path))]
+    content = data.decode() if is_text(data, whole=True) else data
+    return [ReadResourceContents(content=content, mime_type=kind_of(path))]
 
 
 async def _content(conversation: Conversation, path: str) -> bytes:
