@@ -244,7 +244,7 @@ def test_two_sessions_are_two_conversations_and_end_with_theirs(server: Served) 
             assert await failure(other, "files_read", path="mine") == "file_not_found"
             assert await said(one, "files_read", path="mine") == "1"
             assert len(await _threads(server)) == before + 2
-        while len(await _threads(server)) > before:  # noqa: ASYNC110
+        while len(await _threads(server)) > before:
             await asyncio.sleep(0.05)
 
     running(work)

@@ -19,11 +19,14 @@ from hutch.cli import options, show
 from hutch.cli.place import Place
 from hutch.model.errors import NotSupported
 
-HOW_TO_HAVE_IT = "pip install 'hutch[mcp]'"
+PATH = "/mcp"  # of a server
 
 
-def available() -> bool:
-    return importlib.util.find_spec("mcp") is not None
+def absent() -> str | None:
+    """What is not to be had here, and how to have it."""
+    if importlib.util.find_spec("mcp") is not None:
+        return None
+    return f"hutch mcp and {PATH} of hutch serve are off: they need a library. To have it: pip install 'hutch[mcp]'"
 
 
 def mcp(
@@ -43,8 +46,8 @@ def mcp(
     For the configuration of a client: command "hutch", arguments ["mcp"]. Without --thread the sandbox and its files go
     at the end; with it a later start finds them again. Nothing but the protocol is written to standard output.
     """
-    if not available():
-        raise NotSupported(f"hutch mcp needs a library that is not installed: {HOW_TO_HAVE_IT}")
+    if (why := absent()) is not None:
+        raise NotSupported(why)
     logging.basicConfig(level=logging.WARNING, format="hutch: %(message)s")
     raise typer.Exit(asyncio.run(_serve(thread, user, template, place)))
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from hutch.server.roles import Role
     from hutch.tools.mcp.http import McpHttp
 
-MCP_PATH = "/mcp"
 PREVIEW_DRAIN_SECONDS = 1.0  # pages hold connections open for as long as they are shown
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -118,7 +117,7 @@ async def _running(settings: Settings, server: ServerSettings, listeners: list[s
     url = f"{'https' if server.tls else 'http'}://{_own_name(server)}:{server.port}"
     async with contextlib.AsyncExitStack() as running:
         beside = None if server.role == "worker" else _mcp()
-        mounts = NO_MOUNTS if beside is None else {MCP_PATH: beside.mount}
+        mounts = NO_MOUNTS if beside is None else {mcp.PATH: beside.mount}
         role = await running.enter_async_context(playing(settings, server, url, mounts))
         if beside is not None:
             await running.enter_async_context(beside.running())
@@ -133,8 +132,8 @@ async def _running(settings: Settings, server: ServerSettings, listeners: list[s
 
 def _mcp() -> McpHttp | None:
     """Where its library is not installed, everything else is served."""
-    if not mcp.available():
-        show.note(f"{MCP_PATH} is off; to have it: {mcp.HOW_TO_HAVE_IT}")
+    if (why := mcp.absent()) is not None:
+        show.note(why)
         return None
     from hutch.tools.mcp.http import McpHttp
 

@@ -38,9 +38,7 @@ def page(data: bytes, path: str, offset: int, size: int) -> str:
     begins = next((at for at, byte in enumerate(data[:4]) if not offset or byte & 0xC0 != 0x80), 0)
     data, offset = data[begins:], offset + begins  # not in the midst of a character
     if not is_text(data):
-        raise InvalidRequest(
-            f"{path!r} is no UTF-8 text ({size} bytes). Look at it with execute (file, xxd, strings)."
-        )
+        raise InvalidRequest(f"{path!r} is no UTF-8 text ({size} bytes). Look at it with execute (file, xxd, strings).")
     if offset and offset >= size:
         return f"[offset {offset} is behind the end: {size} bytes in all]"
     text = texts.whole_text(data)
