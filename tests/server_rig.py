@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from starlette.types import ASGIApp
+
 from hutch.engine.assemble import Engine, assemble
 from hutch.model.principal import LOCAL_TENANT, Scope
 from hutch.providers.base import Provider
@@ -21,6 +23,7 @@ from hutch.settings import Settings
 from hutch.tools.mcp.http import McpHttp
 
 T = TypeVar("T")
+Wrap = Callable[[ASGIApp], ASGIApp]
 START_SECONDS = 30
 
 
@@ -44,14 +47,14 @@ class Served:
 
 @asynccontextmanager
 async def _running(
-    settings: Settings, provider: Provider | None, options: ServerOptions, mcp: McpHttp | None
+    settings: Settings, provider: Provider | None, options: ServerOptions, mcp: McpHttp | None, wrap: Wrap
 ) -> AsyncIterator[Served]:
     engine = await assemble(settings, provider)
     listener, previews = bind("127.0.0.1", 0), bind("127.0.0.1", 0)
     preview_port = int(previews.getsockname()[1])
     options = replace(options, preview_url=options.preview_url or f"http://localhost:{preview_port}")
     beside = {} if mcp is None else {"/mcp": mcp.mount}
-    server = make_server(create_app(engine, options, beside), drain_seconds=5)
+    server = make_server(wrap(create_app(engine, options, beside)), drain_seconds=5)
     other = make_server(preview_app(engine, options), drain_seconds=1)
     try:
         async with (
@@ -73,13 +76,14 @@ def served(
     provider: Provider | None = None,
     options: ServerOptions | None = None,
     mcp: Callable[[], McpHttp] | None = None,
+    wrap: Wrap = lambda app: app,
 ) -> Iterator[Served]:
     ready: list[Served] = []
     failed: list[BaseException] = []
     begun, over = threading.Event(), threading.Event()
 
     async def live() -> None:
-        async with _running(settings, provider, options or ServerOptions(), mcp and mcp()) as made:
+        async with _running(settings, provider, options or ServerOptions(), mcp and mcp(), wrap) as made:
             ready.append(made)
             begun.set()
             await asyncio.to_thread(over.wait)
