@@ -147,7 +147,8 @@ def test_files_as_resources_and_images(server: Served, era: str, thread: str) ->
             assert isinstance(image, ImageContent)
             assert (image.mime_type, base64.b64decode(image.data)) == ("image/png", PNG)
             assert [one.uri_template for one in (await client.list_resource_templates()).resource_templates] == [
-                "workspace:///{+path}"
+                "workspace:///{+path}",
+                "drive:///{+path}",
             ]
             for uri in ("workspace:///nope", "workspace:///../../etc/passwd", "file:///etc/passwd"):
                 with pytest.raises(MCPError):
@@ -156,6 +157,38 @@ def test_files_as_resources_and_images(server: Served, era: str, thread: str) ->
             with pytest.raises(MCPError, match=r"limit_exceeded.*3000000.*2097152"):
                 await client.read_resource("workspace:///big.bin")
             assert await failure(client, "files_read", path="big.bin") == "invalid_request"
+
+    running(work)
+
+
+def test_the_drive_outlives_the_sandbox(server: Served, era: str, thread: str) -> None:
+    async def work() -> None:
+        async with connected(server, era, thread=thread, **{"hutch-user": f"{thread}@example.org"}) as client:
+            assert await said(client, "drive_list") == "Nothing."
+            await said(client, "drive_write", path="/memories/a.md", content="blue whale\n")
+            await said(client, "drive_edit", path="/memories/a.md", old="blue", new="grey")
+            assert await said(client, "drive_read", path="/memories/a.md") == "grey whale\n"
+            assert await said(client, "drive_read", path="/memories/a.md", version=1) == "blue whale\n"
+            assert "a.md:1: grey" in await said(client, "drive_grep", pattern="whale")
+            assert "/memories/a.md" in await said(client, "drive_search", query="grey whale")
+            assert "/memories/a.md" in await said(client, "drive_glob", pattern="**/*.md")
+            assert thread not in await _threads(server)  # none of this needs a sandbox
+            placed = await said(client, "drive_place", paths=["/memories/a.md"])
+            assert "/workspace/a.md" in placed
+            await said(client, "execute", command="tr a-z A-Z < a.md > loud.md")
+            await said(client, "drive_save", filename="loud.md", path="/data-exports/loud.md")
+            [found] = (await client.read_resource("drive:///data-exports/loud.md")).contents
+            assert isinstance(found, TextResourceContents)
+            assert found.text == "GREY WHALE\n"
+            await said(client, "drive_move", source="/data-exports/loud.md", target="/b.md")
+            await said(client, "drive_delete", path="/b.md")
+            await said(client, "drive_undo", path="/b.md")
+            assert "current" in await said(client, "drive_versions", path="/b.md")
+            assert await failure(client, "drive_read", path="/nope") == "drive_file_not_found"
+            assert await failure(client, "drive_place", paths=["/nope", "/b.md"]) == "drive_file_not_found"
+            assert await failure(client, "drive_read", path="/../../etc/passwd") == "path_rejected"
+        async with connected(server, era, thread=thread + "x", **{"hutch-user": "other"}) as client:
+            assert await said(client, "drive_list") == "Nothing."
 
     running(work)
 

@@ -11,6 +11,7 @@ import anyio
 from mcp.server.context import ServerRequestContext
 
 from hutch.client.async_client import AsyncSandboxClient
+from hutch.client.async_drive import AsyncDrive
 from hutch.model.errors import ClientClosed
 from hutch.tools.mcp.progress import Progress
 
@@ -38,12 +39,21 @@ class Call:
     def client(self) -> AsyncSandboxClient:
         return self.conversation.client
 
+    @property
+    def drive(self) -> AsyncDrive:
+        """Of the conversation's user."""
+        return self.conversation.client.drive_of(self.conversation.user_id)
+
 
 class Reach(Protocol):
     """How requests find the conversation they belong to."""
 
     async def conversation(self, request: Request, *, makes: bool) -> Conversation:
         """With `makes`, its sandbox is made where there is none. Raises: HutchError."""
+        ...
+
+    async def owner(self, request: Request) -> Conversation:
+        """Its user, for what needs no sandbox. Raises: HutchError."""
         ...
 
     def may_use(self, request: Request) -> bool:

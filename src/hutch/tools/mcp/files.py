@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from typing import Annotated
 
 from mcp_types import ImageContent
@@ -12,7 +11,7 @@ from hutch.model.errors import InvalidRequest, LimitExceeded
 from hutch.model.files import FileInfo
 from hutch.tools.mcp import texts
 from hutch.tools.mcp.calls import Call
-from hutch.tools.mcp.content import IMAGES, MAX_CONTENT_BYTES, is_text, kind_of
+from hutch.tools.mcp.content import image_of, page
 
 Path = Annotated[str, Field(min_length=1, description="Below /workspace: `notes.txt` or `/workspace/notes.txt`.")]
 EDITED_BYTES = 10 * 1024 * 1024
@@ -25,37 +24,11 @@ async def files_read(
     max_bytes: Annotated[int, Field(ge=1, le=texts.SHOWN_BYTES)] = texts.SHOWN_BYTES,
 ) -> str | list[ImageContent]:
     """Read a text file of the sandbox (of a long one a piece, and where the next one begins), or look at an image."""
-    status = await call.client.files.stat(path)
-    media = kind_of(path)
-    if media is not None and media in IMAGES and offset == 0:
-        return [await _image(call, path, status["size_bytes"], media)]
-    data = await call.client.files.read(path, offset=offset, length=max_bytes)
-    return page(data, path, offset, status["size_bytes"])
-
-
-def page(data: bytes, path: str, offset: int, size: int) -> str:
-    """A piece of a text file. Raises: InvalidRequest where it is none."""
-    begins = next((at for at, byte in enumerate(data[:4]) if not offset or byte & 0xC0 != 0x80), 0)
-    data, offset = data[begins:], offset + begins  # not in the midst of a character
-    if not is_text(data):
-        raise InvalidRequest(f"{path!r} is no UTF-8 text ({size} bytes). Look at it with execute (file, xxd, strings).")
-    if offset and offset >= size:
-        return f"[offset {offset} is behind the end: {size} bytes in all]"
-    text = texts.whole_text(data)
-    end = offset + len(text.encode())
-    return text if end >= size else f"{text}\n[bytes {offset} to {end} of {size}: offset={end} reads on]"
-
-
-async def _image(call: Call, path: str, size: int, media: str) -> ImageContent:
-    if size > MAX_CONTENT_BYTES:
-        raise LimitExceeded(
-            f"The image {path!r} has {size} bytes, and at most {MAX_CONTENT_BYTES} are shown. Make it smaller first.",
-            limit="image",
-            maximum=MAX_CONTENT_BYTES,
-            actual=size,
-        )
-    data = await call.client.files.read(path)
-    return ImageContent(type="image", data=b64encode(data).decode(), mime_type=media)
+    size = (await call.client.files.stat(path))["size_bytes"]
+    image = image_of(path, size) if offset == 0 else None
+    if image is not None:
+        return [image.shown(await call.client.files.read(path))]
+    return page(await call.client.files.read(path, offset=offset, length=max_bytes), path, offset, size)
 
 
 async def files_write(

@@ -13,7 +13,7 @@ from hutch.client.async_client import AsyncSandboxClient
 from hutch.model.errors import InvalidRequest, NoActiveSession
 from hutch.model.principal import CALLER, Caller
 from hutch.tools.mcp.calls import Conversation, Request
-from hutch.tools.mcp.joining import USER, joined
+from hutch.tools.mcp.joining import USER, joined, owner
 
 SESSION_HEADER = "mcp-session-id"
 THREAD_HEADER, USER_HEADER = "hutch-thread", "hutch-user"
@@ -40,6 +40,11 @@ class HttpReach:
                 f"the header {THREAD_HEADER.title()} (or {THREAD_META!r} in _meta) with a name of your choice."
             )
         return await joined(client, thread, user, makes=makes)
+
+    async def owner(self, request: Request) -> Conversation:
+        http = _http(request)
+        thread, user = _named(request, THREAD_META, THREAD_HEADER), _named(request, USER_META, USER_HEADER)
+        return await owner(self._client(http.scope[CALLER]), thread, user)
 
     def may_use(self, request: Request) -> bool:
         caller: Caller = _http(request).scope[CALLER]

@@ -30,3 +30,13 @@ async def joined(client: AsyncSandboxClient, thread: str, user: str | None, *, m
     handle = client.for_thread(user or USER, thread)
     session = await handle.get_or_create_session(user or USER, thread)
     return Conversation(handle, session["user_id"], is_new=session["status"] == "created")
+
+
+async def owner(client: AsyncSandboxClient, thread: str | None, user: str | None) -> Conversation:
+    """The user of the conversation of that name, with a sandbox or without. Raises: ThreadOwnedByOther, HutchError."""
+    if thread is not None and user is None:
+        try:
+            return await joined(client, thread, None, makes=False)
+        except NoActiveSession:
+            pass
+    return Conversation(client, user or USER)

@@ -8,12 +8,13 @@ from mcp.server.lowlevel.helper_types import ReadResourceContents
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
 from mcp_types import Resource, ResourceTemplate
 
-from hutch.model.errors import HutchError, LimitExceeded, NoActiveSession
+from hutch.model.errors import HutchError, NoActiveSession
 from hutch.tools.mcp import texts
 from hutch.tools.mcp.calls import Conversation, Reach, Request, to_its_end
-from hutch.tools.mcp.content import MAX_CONTENT_BYTES, is_text, kind_of
+from hutch.tools.mcp.content import check_size, is_text, kind_of
 
 WORKSPACE = "workspace:///"
+DRIVE = "drive:///"
 MOST_LISTED = 1_000
 TEMPLATES = [
     ResourceTemplate(
@@ -21,6 +22,12 @@ TEMPLATES = [
         name="workspace",
         title="A file of the sandbox",
         description="Text as it is, anything else as a blob; at most 2 MiB.",
+    ),
+    ResourceTemplate(
+        uri_template=DRIVE + "{+path}",
+        name="drive",
+        title="A file of the user's drive",
+        description="As above, of the files that outlive the sandbox.",
     ),
 ]
 
@@ -49,12 +56,15 @@ async def listed(reach: Reach, request: Request) -> list[Resource]:
 
 async def read(reach: Reach, request: Request, uri: str) -> list[ReadResourceContents]:
     """Raises: ResourceError."""
-    if not uri.startswith(WORKSPACE):
-        raise ResourceNotFoundError(f"Unknown resource: {uri:.200}. There are {WORKSPACE}… of the sandbox.")
-    path = unquote(uri.removeprefix(WORKSPACE), errors="strict")
+    scheme = next((one for one in (WORKSPACE, DRIVE) if uri.startswith(one)), None)
+    if scheme is None:
+        raise ResourceNotFoundError(f"Unknown resource: {uri!r:.200}. There are {WORKSPACE}… and {DRIVE}….")
+    path = unquote(uri.removeprefix(scheme))
 
     async def work() -> bytes:
-        return await _content(await reach.conversation(request, makes=False), path)
+        if scheme == DRIVE:
+            return await _of_drive(await reach.owner(request), f"/{path}")
+        return await _of_sandbox(await reach.conversation(request, makes=False), path)
 
     try:
         data = await to_its_end(work(), reach.gone(request))
@@ -65,14 +75,15 @@ async def read(reach: Reach, request: Request, uri: str) -> list[ReadResourceCon
     return [ReadResourceContents(content=content, mime_type=kind_of(path))]
 
 
-async def _content(conversation: Conversation, path: str) -> bytes:
+async def _of_sandbox(conversation: Conversation, path: str) -> bytes:
     """Raises: HutchError."""
-    size = (await conversation.client.files.stat(path))["size_bytes"]
-    if size > MAX_CONTENT_BYTES:
-        raise LimitExceeded(
-            f"{path!r} has {size} bytes, and a resource at most {MAX_CONTENT_BYTES}. files_read reads it in pieces.",
-            limit="resource",
-            maximum=MAX_CONTENT_BYTES,
-            actual=size,
-        )
-    return await conversation.client.files.read(path)
+    files = conversation.client.files
+    check_size(path, (await files.stat(path))["size_bytes"], "files_read reads it in pieces.")
+    return await files.read(path)
+
+
+async def _of_drive(conversation: Conversation, path: str) -> bytes:
+    """Raises: HutchError."""
+    drive = conversation.client.drive_of(conversation.user_id)
+    check_size(path, (await drive.stat(path))["size_bytes"], "drive_read reads it in pieces.")
+    return await drive.read_file(path)

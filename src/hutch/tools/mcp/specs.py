@@ -12,7 +12,7 @@ from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult, ContentBlock, TextContent, ToolAnnotations
 
 from hutch.model.errors import HutchError
-from hutch.tools.mcp import commands, files, texts
+from hutch.tools.mcp import commands, drive, files, texts
 from hutch.tools.mcp.calls import Call, Reach, to_its_end
 from hutch.tools.mcp.progress import Progress
 
@@ -26,6 +26,7 @@ class Spec:
     reads: bool = False  # changes nothing
     destroys: bool = False  # what it does may lose something
     repeats: bool = False  # doing it again changes nothing more
+    of_user: bool = False  # needs a user, and no sandbox
 
 
 SANDBOX = (
@@ -44,6 +45,21 @@ SANDBOX = (
     Spec(files.files_mkdir, "Make a folder", repeats=True),
     Spec(files.files_move, "Move a file", destroys=True),
     Spec(files.files_remove, "Delete a file", destroys=True),
+)
+DRIVE = (
+    Spec(drive.drive_read, "Read a file of the drive", reads=True, of_user=True),
+    Spec(drive.drive_write, "Write a file of the drive", repeats=True, of_user=True),
+    Spec(drive.drive_edit, "Edit a file of the drive", of_user=True),
+    Spec(drive.drive_list, "List the drive", reads=True, of_user=True),
+    Spec(drive.drive_glob, "Find files of the drive by name", reads=True, of_user=True),
+    Spec(drive.drive_grep, "Find lines in the drive", reads=True, of_user=True),
+    Spec(drive.drive_search, "Search the drive", reads=True, of_user=True),
+    Spec(drive.drive_move, "Move a file of the drive", destroys=True, of_user=True),
+    Spec(drive.drive_delete, "Delete a file of the drive", destroys=True, of_user=True),
+    Spec(drive.drive_versions, "List versions of a file of the drive", reads=True, of_user=True),
+    Spec(drive.drive_undo, "Undo a change of the drive", of_user=True),
+    Spec(drive.drive_place, "Copy from the drive to the sandbox", destroys=True, repeats=True),
+    Spec(drive.drive_save, "Copy from the sandbox to the drive", repeats=True),
 )
 
 
@@ -86,7 +102,7 @@ async def answered(spec: Spec, reach: Reach, ctx: Context[Any, Any], arguments: 
     progress = Progress(ctx.report_progress) if asked else None
 
     async def work() -> CallToolResult:
-        conversation = await reach.conversation(request, makes=True)
+        conversation = await (reach.owner(request) if spec.of_user else reach.conversation(request, makes=True))
         content = await spec.work(Call(conversation, progress), **arguments)
         blocks: list[ContentBlock] = [_text(content)] if isinstance(content, str) else list(content)
         if conversation.is_new and not spec.reads:

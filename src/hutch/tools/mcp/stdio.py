@@ -6,7 +6,7 @@ import asyncio
 
 from hutch.client.async_client import AsyncSandboxClient
 from hutch.tools.mcp.calls import Conversation, Request
-from hutch.tools.mcp.joining import joined
+from hutch.tools.mcp.joining import joined, owner
 from hutch.tools.mcp.server import HutchMcp
 
 
@@ -20,6 +20,9 @@ class _OneThread:
 
     async def conversation(self, request: Request, *, makes: bool) -> Conversation:
         return await joined(self._client, self._thread, self._user, makes=makes)
+
+    async def owner(self, request: Request) -> Conversation:
+        return await owner(self._client, self._thread, self._user)
 
     def may_use(self, request: Request) -> bool:
         return True
