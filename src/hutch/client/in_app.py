@@ -85,8 +85,9 @@ class _Exchange:
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """Raises: httpcore.RemoteProtocolError when the answer breaks off."""
-        async for piece in self._in:
-            yield piece
+        async with self._in:
+            async for piece in self._in:
+                yield piece
         if not self.complete:
             raise httpcore.RemoteProtocolError("the answer broke off")
 
