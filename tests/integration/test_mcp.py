@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -324,3 +328,13 @@ def test_what_is_done_is_in_the_audit_trail(server: Served, era: str, thread: st
         rows = client.get("/v1/audit", headers={"authorization": f"Bearer {server.key}"}).json()
     [row] = [one for one in rows if one["detail"] == f"echo audited {era}"]
     assert (row["key_id"], row["exit_code"], row["outcome"]) == (server.key.split("_")[1], 0, "ok")
+
+
+def test_the_example_runs_as_it_stands(server: Served) -> None:
+    example = Path(__file__).parents[2] / "examples/mcp_client.py"
+    environ = {**os.environ, "HUTCH_API_KEY": server.key}
+    done = subprocess.run(
+        [sys.executable, example, server.url], env=environ, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("ada: 3.142\n")
+    assert "bob: 6\n" in done.stdout

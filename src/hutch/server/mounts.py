@@ -43,7 +43,6 @@ class Beside:
         scope["route"] = _Route(path)
         try:
             caller = await caller_of(HTTPConnection(scope), self._services)
-            caller.principal.require("read")
         except HutchError as error:
             return await refusal(error)(scope, receive, send)
         await app({**scope, CALLER: caller}, receive, send)
