@@ -276,7 +276,11 @@ def _until(look: object) -> list[dict[str, str]]:
 def test_two_sessions_are_two_conversations_and_end_with_theirs(server: Served) -> None:
     async def work() -> None:
         before = len(await _threads(server))
-        async with connected(server, "legacy", thread=None) as one, connected(server, "legacy", thread=None) as other:
+        ann = {"hutch-user": "ann"}
+        async with (
+            connected(server, "legacy", thread=None) as one,
+            connected(server, "legacy", thread=None, **ann) as other,
+        ):
             await said(one, "files_write", path="mine", content="1")
             assert await failure(other, "files_read", path="mine") == "file_not_found"
             assert await said(one, "files_read", path="mine") == "1"

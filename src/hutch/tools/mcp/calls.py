@@ -84,3 +84,5 @@ async def to_its_end(work: Coroutine[Any, Any, T], gone: asyncio.Event | None) -
             task.cancel()
             with anyio.CancelScope(shield=True):
                 await asyncio.wait({task})
+            if not task.cancelled():
+                task.exception()  # of no interest any more, and said to be so

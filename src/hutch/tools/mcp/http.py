@@ -21,7 +21,7 @@ from hutch.client.in_app import client_in
 from hutch.model.principal import CALLER, Caller
 from hutch.tools.mcp.calls import Reach
 from hutch.tools.mcp.http_reach import GONE, SESSION_HEADER, HttpReach, thread_of
-from hutch.tools.mcp.joining import TEMPLATE, USER
+from hutch.tools.mcp.joining import TEMPLATE
 from hutch.tools.mcp.server import HutchMcp
 from hutch.tools.mcp.sessions import Sessions
 
@@ -97,7 +97,9 @@ class McpHttp:
 
     async def _close(self, caller: Caller, session: str) -> None:
         """Its sandbox, where it is named after the session: nobody else can mean it."""
-        await self.client(caller).for_thread(USER, thread_of(session)).close_session()
+        client = self.client(caller)
+        client.thread_id = thread_of(session)
+        await client.close_session()
 
 
 def _user(caller: Caller) -> AuthenticatedUser:

@@ -7,6 +7,8 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+import anyio
+
 PAUSE_SECONDS = 0.2  # between two pieces
 SILENT_SECONDS = 10.0  # then it tells that it still runs: many callers wait only as long as they hear of it
 PIECE_CHARACTERS = 4_000
@@ -59,4 +61,5 @@ class Progress:
         text, self._pending = self._pending[:cut], self._pending[cut:]
         if self._left_out:
             text, self._left_out = f"[{self._left_out} characters left out]\n{text}", 0
-        await self._report(round(time.monotonic() - self._began, 3), total_seconds, text or None)
+        with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):  # nobody listens any more
+            await self._report(round(time.monotonic() - self._began, 3), total_seconds, text or None)
