@@ -77,7 +77,8 @@ class McpHttp:
         async def watched(message: Message) -> None:
             nonlocal status, session
             if message["type"] == "http.response.start":
-                status, session = message["status"], Headers(raw=message["headers"]).get(SESSION_HEADER, session)
+                status, session = int(message["status"]), Headers(raw=message["headers"]).get(SESSION_HEADER, session)
+                message = {**message, "status": status}  # for logs: the library gives a name, not a number
             await send(message)
 
         try:
