@@ -3,41 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
 
-from hutch.engine.drive.assemble import Drives, open_drives
+from hutch.engine.drive.assemble import Drives
 from hutch.engine.drive.embedding import ObjectEmbedder
 from hutch.engine.drive.grep import Wanted
 from hutch.model.drive import VERSIONS_KEPT
 from hutch.model.errors import DriveFileNotFound, FileConflict, InvalidRequest, LimitExceeded
-from hutch.settings import Settings
-from hutch.store.database import open_database
 from hutch.store.drive import store as drive_store
 from tests.contract.store_records import place
+from tests.drive_rig import Meaning, one, opened_drives, put
 
 pytestmark = [pytest.mark.once, pytest.mark.usefixtures("each_database")]
 
 ALICE = ("acme", "alice@example.com")
 
 
-@asynccontextmanager
-async def drives(path: Path, quota: int | None = None) -> AsyncIterator[Drives]:
-    where = place(path)
-    settings = Settings(data_dir=path / "data", drive_quota=quota)
-    shared = await open_database(where) if isinstance(where, str) else None
-    opened = open_drives(settings, shared)
-    try:
-        yield opened
-    finally:
-        await opened.close()
-        if shared is not None:
-            await shared.aclose()
+def drives(path: Path, quota: int | None = None) -> AbstractAsyncContextManager[Drives]:
+    return opened_drives(path, place(path), quota)
 
 
 def play(path: Path, test: Callable[[Drives], Awaitable[None]], quota: int | None = None) -> None:
@@ -46,14 +34,6 @@ def play(path: Path, test: Callable[[Drives], Awaitable[None]], quota: int | Non
             await test(opened)
 
     asyncio.run(run())
-
-
-async def one(data: bytes) -> AsyncIterator[bytes]:
-    yield data
-
-
-async def put(made: Drives, who: tuple[str, str], path: str, data: bytes | str) -> None:
-    await made.files.write(*who, path, one(data.encode() if isinstance(data, str) else data))
 
 
 async def paths(made: Drives, who: tuple[str, str]) -> list[str]:
@@ -217,21 +197,6 @@ def test_deleted_files_are_forgotten_after_a_while(tmp_path: Path, monkeypatch: 
         assert await _leftovers(made) == 0
 
     play(tmp_path, test)
-
-
-class Meaning:
-    """Four directions, told by words that no text needs to share."""
-
-    KINDS = ("cat kitten feline purr", "dog puppy canine bark", "money invoice euro pay", "travel train flight hotel")
-
-    def embed_documents(self, texts: Sequence[str]) -> list[list[float]]:
-        return [self.embed_query(text) for text in texts]
-
-    def embed_query(self, text: str) -> list[float]:
-        words = text.lower().replace(".", " ").split()
-        found = [0.01 + sum(word in kind.split() for word in words) for kind in self.KINDS]
-        size = math.sqrt(sum(number * number for number in found))
-        return [number / size for number in found]
 
 
 class Broken(Meaning):
