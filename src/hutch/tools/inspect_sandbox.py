@@ -33,10 +33,10 @@ from hutch.model.errors import (
 from hutch.model.process import ExecResult as HutchResult
 from hutch.model.session import WORKSPACE_DIR
 from hutch.tools.any_path import read_anywhere, write_anywhere
+from hutch.tools.ceiling import longest_timeout
 
 USER = "inspect"
 OWN_USERS = (None, "sandboxuser", "1000")
-LONGEST_SECONDS = 3600.0  # of a command whose caller sets no time
 INLINE_BYTES = 100_000  # a longer command line goes through a file: the kernel takes 128 KiB as one argument
 NOT_EXECUTABLE = 126
 
@@ -48,6 +48,7 @@ class HutchSandboxEnvironment(SandboxEnvironment):
     def __init__(self, client: AsyncSandboxClient) -> None:
         super().__init__()
         self._client = client
+        self._ceiling: float | None = None
 
     @classmethod
     async def sample_init(
@@ -100,14 +101,18 @@ class HutchSandboxEnvironment(SandboxEnvironment):
                 script = f"{WORKSPACE_DIR}/.inspect-{uuid.uuid4().hex}"
                 await self._client.files.write(script, f"rm -f -- {script}\n{command}\n")
                 command = f". {script}"
-            result = await self._client.execute(
-                command, timeout or LONGEST_SECONDS, False, cwd=cwd, env=env, stdin=stdin
-            )
+            seconds = timeout or await self._longest()
+            result = await self._client.execute(command, seconds, False, cwd=cwd, env=env, stdin=stdin)
         except (SandboxFileNotFound, PathRejected, InvalidRequest, LimitExceeded) as error:
             return ExecResult(success=False, returncode=NOT_EXECUTABLE, stdout="", stderr=f"{error.code}: {error}\n")
         except (SandboxUnavailable, PoolExhausted, SessionExpiredError) as error:
             raise SandboxUnavailableError(f"{error.code}: {error}") from error
-        return _answer(cmd, result, timeout)
+        return _answer(cmd, result, seconds)
+
+    async def _longest(self) -> float:
+        if self._ceiling is None:
+            self._ceiling = await longest_timeout(self._client)
+        return self._ceiling
 
     async def write_file(self, file: str, contents: str | bytes) -> None:
         """Raises: PermissionError, IsADirectoryError, OSError."""
@@ -124,7 +129,9 @@ class HutchSandboxEnvironment(SandboxEnvironment):
     async def read_file(self, file: str, text: Literal[False]) -> bytes: ...
 
     async def read_file(self, file: str, text: bool = True) -> str | bytes:
-        """Raises: FileNotFoundError, PermissionError, IsADirectoryError, UnicodeDecodeError, OutputLimitExceededError."""
+        """Raises: FileNotFoundError, PermissionError, IsADirectoryError, UnicodeDecodeError, OutputLimitExceededError,
+        OSError (no regular file).
+        """
         most = SandboxEnvironmentLimits.MAX_READ_FILE_SIZE
         try:
             data = await read_anywhere(self._client, _absolute(file), most)
@@ -155,9 +162,9 @@ def _absolute(file: str) -> str:
     return str(PurePosixPath(posixpath.join(WORKSPACE_DIR, file)))
 
 
-def _answer(cmd: list[str], result: HutchResult, timeout: int | None) -> ExecResult[str]:
+def _answer(cmd: list[str], result: HutchResult, seconds: float) -> ExecResult[str]:
     if result["timed_out"]:
-        raise TimeoutError(f"Command timed out after {timeout or LONGEST_SECONDS:g} s.")
+        raise TimeoutError(f"Command timed out after {seconds:g} s.")
     if result["exit_code"] == NOT_EXECUTABLE and "Permission denied" in result["stderr"]:
         raise PermissionError(f"{cmd[0]!r} may not be executed: {result['stderr'].strip()}")
     most = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE

@@ -29,9 +29,15 @@ class EditRefused(Exception):
 
 
 def edited(raw: bytes, old: str, new: str, *, replace_all: bool) -> tuple[bytes, int]:
-    """The bytes with `new` for `old`, and how often.
+    """The bytes with `new` for `old`, and how often. Raises: EditRefused."""
+    old, new, count = matching(raw, old, new, replace_all=replace_all)
+    return raw.replace(old.encode(), new.encode()), count
 
-    A model was shown LF only: `old` is tried as it came, then with the line ends of the file, which `new` gets too.
+
+def matching(raw: bytes, old: str, new: str, *, replace_all: bool) -> tuple[str, str, int]:
+    """`old` and `new` with the line ends of the text, and how often `old` is in it.
+
+    A model was shown LF only: `old` is tried as it came, then with CRLF, then with LF.
 
     Raises: EditRefused.
     """
@@ -44,7 +50,7 @@ def edited(raw: bytes, old: str, new: str, *, replace_all: bool) -> tuple[bytes,
         if count > 1 and not replace_all:
             raise EditRefused("multiple_occurrences")
         if count:
-            return text.replace(ends(old), ends(new)).encode(), count
+            return ends(old), ends(new), count
     raise EditRefused("string_not_found")
 
 

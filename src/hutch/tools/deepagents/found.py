@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import posixpath
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from deepagents.backends.protocol import FileInfo, GlobResult, GrepMatch, GrepResult
 from deepagents.backends.utils import compile_grep_include_glob
 
+from hutch.model.errors import InvalidRequest
 from hutch.model.files import FileInfo as SandboxFile
 from hutch.model.session import WORKSPACE_DIR
 
+Fits = Callable[[str], bool]
 MATCHES_AT_MOST = 10_000
 LINKS_AT_MOST = 40
 
 
 def absolute(path: str) -> str:
     return posixpath.normpath(posixpath.join(WORKSPACE_DIR, path))
+
+
+def relative(path: str, root: str) -> str:
+    return path.removeprefix(root.rstrip("/") + "/")
 
 
 def shown(entry: SandboxFile) -> FileInfo:
@@ -29,18 +35,27 @@ def shown(entry: SandboxFile) -> FileInfo:
     )
 
 
-def globbed(entries: Sequence[SandboxFile], root: str, pattern: str) -> GlobResult:
-    """Regular files below `root` that fit, and links to such files. Paths are absolute."""
+def fitting(pattern: str) -> Fits:
+    """Whether a path, relative to where the search begins, is meant. Raises: InvalidRequest."""
     try:
-        fits = compile_grep_include_glob(pattern)
+        return compile_grep_include_glob(pattern)
     except ValueError as error:
-        return GlobResult(error=f"Path '{root}': {error}")
+        raise InvalidRequest(str(error)) from None
+
+
+def globbed(entries: Sequence[SandboxFile], root: str, fits: Fits) -> GlobResult:
+    """Regular files below `root` that fit, and links to such files. Paths are absolute."""
     known = {absolute(entry["path"]): entry for entry in entries}
-    matches = [
-        shown(known[path])
-        for path in sorted(known)
-        if fits(posixpath.relpath(path, root)) and _leads_to_file(path, root, known)
-    ]
+    return capped(
+        [
+            shown(known[path])
+            for path in sorted(known)
+            if fits(relative(path, root)) and _leads_to_file(path, root, known)
+        ]
+    )
+
+
+def capped(matches: list[FileInfo]) -> GlobResult:
     result = GlobResult(matches=matches[:MATCHES_AT_MOST], truncated=len(matches) > MATCHES_AT_MOST)
     if result.truncated and hasattr(result, "truncation_reason"):  # since deepagents 0.7.10
         result.truncation_reason = "budget"
@@ -59,16 +74,11 @@ def _leads_to_file(path: str, root: str, known: Mapping[str, SandboxFile]) -> bo
     return False
 
 
-def searched(entries: Iterable[SandboxFile], root: str, glob: str, excluded: frozenset[str]) -> list[str]:
-    """The files that a grep with `glob` reads. Raises: ValueError when the pattern is none."""
-    fits = compile_grep_include_glob(glob)
-    below = ((absolute(entry["path"]), entry["kind"]) for entry in entries)
+def searched(entries: Iterable[SandboxFile], root: str, fits: Fits, excluded: frozenset[str]) -> list[str]:
+    """The files that a grep with a glob reads."""
+    files = (absolute(entry["path"]) for entry in entries if entry["kind"] == "file")
     return sorted(
-        path
-        for path, kind in below
-        if kind == "file"
-        and fits(relative := posixpath.relpath(path, root))
-        and excluded.isdisjoint(relative.split("/")[:-1])
+        path for path in files if fits(name := relative(path, root)) and excluded.isdisjoint(name.split("/")[:-1])
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 
 from deepagents.backends.protocol import FileData, ReadResult
 from deepagents.backends.sandbox import MAX_BINARY_BYTES, MAX_OUTPUT_BYTES, TRUNCATION_MSG
-from deepagents.backends.utils import EMPTY_CONTENT_WARNING, normalize_read_bounds
+from deepagents.backends.utils import EMPTY_CONTENT_WARNING
 
 SNIFFED_BYTES = 8192
 COUNTED_BYTES = 1024 * 1024  # lines beyond a full page are counted in files up to this size
@@ -24,7 +24,7 @@ BINARY_SUFFIXES = frozenset(
 
 async def read_page(pieces: AsyncIterator[bytes], file_path: str, offset: int, limit: int) -> ReadResult:
     """Lines `offset` to `offset + limit` of a text file; all of a small binary one."""
-    offset, limit = normalize_read_bounds(offset, limit)
+    offset, limit = max(int(offset), 0), max(int(limit), 0)  # models ask for lines before the first
     first = b""
     async for piece in pieces:
         first += piece

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from deepagents.backends.protocol import (
     DeleteResult,
     EditResult,
-    ExecuteOffloadResult,
-    ExecuteResponse,
     FileDownloadResponse,
     FileUploadResponse,
     GlobResult,
@@ -18,40 +17,24 @@ from deepagents.backends.protocol import (
     ReadResult,
     WriteResult,
 )
-from deepagents.backends.sandbox import BaseSandbox
 
 from hutch.client.async_client import AsyncSandboxClient
 from hutch.engine.loop import close_items
-from hutch.model.errors import (
-    CommandRejected,
-    FileConflict,
-    HutchError,
-    InvalidRequest,
-    LimitExceeded,
-    NoActiveSession,
-    PathRejected,
-    SandboxFileNotFound,
-    SessionExpiredError,
-)
+from hutch.model.errors import PathRejected, SandboxFileNotFound, SessionExpiredError
 from hutch.model.session import WORKSPACE_DIR
-from hutch.tools.any_path import in_workspace, read_anywhere, write_anywhere
-from hutch.tools.deepagents.both_ways import BothWays
+from hutch.tools.any_path import in_workspace, write_anywhere
+from hutch.tools.deepagents.commands import TOLD, Commands
 from hutch.tools.deepagents.edits import EMPTY_OLD_STRING, EditRefused, edited
-from hutch.tools.deepagents.found import globbed, grep_command, grepped, searched, shown
-from hutch.tools.deepagents.notes import note_of
-from hutch.tools.deepagents.owner import AnyClient, Owner
+from hutch.tools.deepagents.found import fitting, globbed, grep_command, grepped, searched, shown
 from hutch.tools.deepagents.page import read_page
 from hutch.tools.deepagents.shell_files import ShellFiles
+from hutch.tools.deepagents.words import NotUtf8, told, utf8
 
 ARTIFACTS_ROOT = f"{WORKSPACE_DIR}/.artifacts"  # outlives a pause of the sandbox, as /tmp does not
 # What deepagents writes at the root of the file system when nothing else was agreed; nobody can write there.
 ARTIFACT_FOLDERS = ("/large_tool_results", "/conversation_history", "/blobs")
 EDITED_HERE_BYTES = 16 * 1024 * 1024  # larger files are edited where they are
 GREP_SECONDS = 30.0
-MERGED = "exec 2>&1; "  # one output, in the order of printing
-CAPTURED_BYTES = 4000
-# What the caller can mend; the rest (no sandbox to be had, no server) ends the run with its coded error.
-TOLD = (CommandRejected, FileConflict, InvalidRequest, LimitExceeded, PathRejected, SandboxFileNotFound)
 
 T = TypeVar("T")
 
@@ -66,7 +49,7 @@ class Renewed(Exception):
         )
 
 
-class HutchSandbox(BothWays, BaseSandbox):
+class HutchSandbox(Commands):
     """Commands and files of a sandbox, for `create_deep_agent(backend=…)`.
 
     One object serves any number of users and threads: each call is for the thread that was given here, else for the
@@ -81,85 +64,7 @@ class HutchSandbox(BothWays, BaseSandbox):
         timeout_minutes: idle minutes until a sandbox and its files go (default: the client's, 30).
     """
 
-    enable_capture_offload = True
     grep_exclude_dirs: tuple[str, ...] = (".git", ".artifacts")
-
-    def __init__(
-        self,
-        client: AnyClient | None = None,
-        *,
-        user_id: str | None = None,
-        thread_id: str | None = None,
-        timeout: float | None = None,
-        timeout_minutes: float | None = None,
-    ) -> None:
-        """Raises: InvalidRequest, SettingsInvalid."""
-        self._owner = Owner(client, user_id, thread_id, timeout_minutes)
-        self._loop_thread = self._owner.client.loop_thread
-        self._timeout = timeout
-        self._longest: float | None = None
-
-    @property
-    def id(self) -> str:
-        """The conversation that the caller is in. Raises: InvalidRequest."""
-        return self._owner.thread_id()
-
-    # -- commands
-
-    def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
-        return self._wait(self.aexecute(command, timeout=timeout))
-
-    async def aexecute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
-        """Run a command; what it starts in the background lives on. `timeout=0` is the longest that is allowed.
-
-        Raises: SandboxUnavailable, PoolExhausted, ThreadOwnedByOther, InvalidRequest (whose sandbox?).
-        """
-        client = self._owner.handle()
-        try:
-            seconds = await self._seconds(client, timeout)
-            result = await client.execute(MERGED + command, seconds, leftovers="keep")
-        except TOLD as error:
-            return ExecuteResponse(output=_words(error), exit_code=126)
-        return ExecuteResponse(
-            output=result["stdout"] + result["stderr"] + note_of(result, seconds),
-            exit_code=result["exit_code"],
-            truncated=result["truncated"],
-        )
-
-    async def _seconds(self, client: AsyncSandboxClient, timeout: float | None) -> float | None:
-        if timeout is None:
-            return self._timeout
-        if timeout != 0:
-            return timeout
-        if self._longest is None:
-            try:  # the ceiling is the server's; asking beyond it tells
-                await client.execute("true", 10**9)
-            except InvalidRequest as error:
-                self._longest = float(error.details["maximum"])
-            else:
-                self._longest = 10**9
-        return self._longest
-
-    def execute_with_offload(self, command: str, capture_path: str, **options: Any) -> ExecuteOffloadResult:
-        return self._wait(self.aexecute_with_offload(command, capture_path, **options))
-
-    async def aexecute_with_offload(self, command: str, capture_path: str, **options: Any) -> ExecuteOffloadResult:
-        place = placed(capture_path)
-        done = await super().aexecute_with_offload(command, place, **options)
-        if done.response.exit_code == 124 and not done.offloaded:
-            done.response.output = await self._captured(place, capture_path) + done.response.output
-        return done
-
-    async def _captured(self, place: str, capture_path: str) -> str:
-        """What a command had printed when its time was up: the wrapper that would have told it ended with it."""
-        try:
-            raw = await read_anywhere(self._owner.handle(), place)
-        except (HutchError, OSError):
-            return ""
-        start = raw[:CAPTURED_BYTES].decode(errors="replace")
-        return start + (f"\n... [{len(raw)} bytes in all, at {capture_path}]" if len(raw) > CAPTURED_BYTES else "")
-
-    # -- files
 
     async def als(self, path: str) -> LsResult:
         async def native(client: AsyncSandboxClient, place: str) -> LsResult:
@@ -170,7 +75,7 @@ class HutchSandbox(BothWays, BaseSandbox):
         except SandboxFileNotFound:
             return LsResult(error=f"Path '{path}': path_not_found")
         except (Renewed, *TOLD) as error:
-            return LsResult(error=f"Path '{path}': {_words(error)}")
+            return LsResult(error=f"Path '{path}': {told(error)}")
 
     async def aread(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
         async def native(client: AsyncSandboxClient, place: str) -> ReadResult:
@@ -185,14 +90,13 @@ class HutchSandbox(BothWays, BaseSandbox):
         except SandboxFileNotFound:
             return ReadResult(error=f"File '{file_path}': file_not_found")
         except (Renewed, *TOLD) as error:
-            return ReadResult(error=f"File '{file_path}': {_words(error)}")
+            return ReadResult(error=f"File '{file_path}': {told(error)}")
 
     async def awrite(self, file_path: str, content: str) -> WriteResult:
         try:
-            raw = content.encode()
-        except UnicodeEncodeError as error:
-            return WriteResult(error=f"Failed to write file '{file_path}': {error}")
-        failure = (await self.aupload_files([(file_path, raw)]))[0].error
+            failure = (await self.aupload_files([(file_path, utf8(content))]))[0].error
+        except NotUtf8 as error:
+            failure = str(error)
         if failure is not None:
             return WriteResult(error=f"Failed to write file '{file_path}': {failure}")
         return WriteResult(path=file_path)
@@ -210,6 +114,7 @@ class HutchSandbox(BothWays, BaseSandbox):
             return EditResult(path=file_path, occurrences=count)
 
         try:
+            utf8(new_string)
             return await self._by(
                 file_path, native, lambda shell, place: shell.aedit(place, old_string, new_string, replace_all)
             )
@@ -219,8 +124,8 @@ class HutchSandbox(BothWays, BaseSandbox):
             return EditRefused("file_not_found").result(file_path, old_string)
         except PermissionError:
             return EditRefused("permission_denied").result(file_path, old_string)
-        except (Renewed, *TOLD) as error:
-            return EditResult(error=f"Error editing file '{file_path}': {_words(error)}")
+        except (Renewed, NotUtf8, *TOLD) as error:
+            return EditResult(error=f"Error editing file '{file_path}': {told(error)}")
 
     async def adelete(self, file_path: str) -> DeleteResult:
         async def native(client: AsyncSandboxClient, place: str) -> DeleteResult:
@@ -234,20 +139,21 @@ class HutchSandbox(BothWays, BaseSandbox):
         except SandboxFileNotFound:
             return DeleteResult(error=f"Error: '{file_path}' not found")
         except (Renewed, *TOLD) as error:
-            return DeleteResult(error=f"Error deleting file '{file_path}': {_words(error)}")
+            return DeleteResult(error=f"Error deleting file '{file_path}': {told(error)}")
 
     async def aglob(self, pattern: str, path: str | None = None) -> GlobResult:
         root = _root(path)
 
         async def native(client: AsyncSandboxClient, place: str) -> GlobResult:
-            return globbed(await client.files.list(place, recursive=True), place, pattern)
+            return globbed(await client.files.list(place, recursive=True), place, fits)
 
         try:
+            fits = fitting(pattern)
             return await self._by(root, native, lambda shell, place: shell.aglob(pattern, place))
         except SandboxFileNotFound:
             return GlobResult(error=f"Path '{root}': path_not_found")
         except (Renewed, *TOLD) as error:
-            return GlobResult(error=f"Path '{root}': {_words(error)}")
+            return GlobResult(error=f"Path '{root}': {told(error)}")
 
     async def agrep(
         self, pattern: str, path: str | None = None, glob: str | None = None, *, max_count: int | None = None
@@ -263,10 +169,8 @@ class HutchSandbox(BothWays, BaseSandbox):
             )
         except SandboxFileNotFound:
             return GrepResult(error=f"Path '{root}': path_not_found")
-        except (Renewed, ValueError) as error:
-            if isinstance(error, NoActiveSession):
-                raise
-            return GrepResult(error=f"Path '{root}': {_words(error)}")
+        except (Renewed, *TOLD) as error:
+            return GrepResult(error=f"Path '{root}': {told(error)}")
 
     async def _grep(
         self, client: AsyncSandboxClient, root: str, pattern: str, glob: str | None, most: int | None
@@ -275,7 +179,7 @@ class HutchSandbox(BothWays, BaseSandbox):
         names: bytes | None = None
         if glob:
             entries = await client.files.list(root, recursive=True)
-            wanted = searched(entries, root, glob, frozenset(excluded))
+            wanted = searched(entries, root, fitting(glob), frozenset(excluded))
             names = b"\0".join(name.encode(errors="surrogateescape") for name in wanted)
         else:
             await client.files.stat(root)
@@ -351,10 +255,4 @@ def placed(path: str) -> str:
 
 
 def _root(path: str | None) -> str:
-    if not path or path == ".":
-        return WORKSPACE_DIR
-    return path if path.startswith("/") else f"{WORKSPACE_DIR}/{path}"
-
-
-def _words(error: Exception) -> str:
-    return f"{error.code}: {error}" if isinstance(error, HutchError) else str(error)
+    return posixpath.normpath(posixpath.join(WORKSPACE_DIR, path or "."))

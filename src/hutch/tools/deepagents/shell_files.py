@@ -12,6 +12,7 @@ from deepagents.backends.sandbox import BaseSandbox
 from hutch.client.async_client import AsyncSandboxClient
 from hutch.model.errors import HutchError, SessionExpiredError
 from hutch.tools.any_path import read_anywhere, write_anywhere
+from hutch.tools.deepagents.words import error_word
 
 SCRIPT_SECONDS = 60.0
 
@@ -71,16 +72,3 @@ class ShellFiles(BaseSandbox):
 
 def _absolute(path: object) -> bool:
     return isinstance(path, str) and path.startswith("/") and "\0" not in path
-
-
-def error_word(error: HutchError | OSError) -> str:
-    """One of deepagents' four words where one fits, else our code and message."""
-    if isinstance(error, FileNotFoundError):
-        return "file_not_found"
-    if isinstance(error, IsADirectoryError):
-        return "is_directory"
-    if isinstance(error, PermissionError):
-        return "permission_denied"
-    if isinstance(error, HutchError):
-        return "invalid_path" if error.code == "path_rejected" else f"{error.code}: {error}"
-    return str(error)
