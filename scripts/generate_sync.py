@@ -15,7 +15,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CLIENT = ROOT / "src/hutch/client"
 TARGET = CLIENT / "sync_client.py"
-SOURCES = ("async_shell.py", "async_files.py", "async_client.py", "async_batch.py", "async_bash_tool.py")
+SOURCES = (
+    "async_shell.py",
+    "async_files.py",
+    "async_drive.py",
+    "async_client.py",
+    "async_batch.py",
+    "async_bash_tool.py",
+)
 RENAMED = {"aclose": "close", "__aenter__": "__enter__", "__aexit__": "__exit__"}
 CALLBACK = "OutputCallback"
 
@@ -31,9 +38,20 @@ from typing import Any, Literal
 from hutch.client.async_bash_tool import AsyncBashTool
 from hutch.client.async_batch import AsyncBatchSandboxClient
 from hutch.client.async_client import AsyncSandboxClient, OutputCallback
+from hutch.client.async_drive import AsyncDrive, DriveData
 from hutch.client.async_files import AsyncFiles
 from hutch.client.async_shell import AsyncConnection, AsyncShell
 from hutch.client.portal import Portal
+from hutch.model.drive import (
+    DriveEdit,
+    DriveEntry,
+    DriveFile,
+    DriveHits,
+    DriveMatches,
+    DriveUsage,
+    DriveVersion,
+    PlacedFile,
+)
 from hutch.model.files import FileEvent, FileInfo, FileListing, UploadResult
 from hutch.model.preview import Preview, PreviewInfo
 from hutch.model.process import ExecResult, LogChunk, OutputEvent, ProcessInfo, SignalScope, StreamName

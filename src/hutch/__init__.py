@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hutch.model.errors import (
         ClientClosed,
         CommandRejected,
+        DriveFileNotFound,
         FileConflict,
         Forbidden,
         HutchError,
@@ -61,6 +62,7 @@ __all__ = [
     "BatchSandboxClient",
     "ClientClosed",
     "CommandRejected",
+    "DriveFileNotFound",
     "FileConflict",
     "Forbidden",
     "HutchError",

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
+from hutch.client.in_process_drive import InProcessDrive
 from hutch.client.transport import Connection, SessionOrder, WriteOrder
 from hutch.engine.assemble import Engine, EngineHome
+from hutch.engine.drive.embedding import ObjectEmbedder
 from hutch.engine.files import WriteRequest
 from hutch.engine.sessions import SessionRequest
 from hutch.model.errors import NotSupported
@@ -34,9 +36,10 @@ Act = Callable[[Engine], Coroutine[Any, Any, T]]
 class InProcess:
     """Implements `Transport`."""
 
-    def __init__(self, home: EngineHome, tenant: str = LOCAL_TENANT) -> None:
+    def __init__(self, home: EngineHome, tenant: str = LOCAL_TENANT, embedder: ObjectEmbedder | None = None) -> None:
         self._home = home
         self._tenant = tenant
+        self.drive = InProcessDrive(home, tenant, embedder)
 
     async def _do(self, act: Act[T]) -> T:
         return await self._home.do(act)

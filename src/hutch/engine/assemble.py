@@ -14,11 +14,13 @@ from typing import Any, TypeVar
 from hutch.engine.audit import Audit
 from hutch.engine.context import Context
 from hutch.engine.deadlines import Sweeper
+from hutch.engine.drive.assemble import Drives, open_drives
 from hutch.engine.files import Files
 from hutch.engine.keys import Keys
 from hutch.engine.loop import LoopThread, close_items
 from hutch.engine.moving import Moving
 from hutch.engine.observe import Watchers
+from hutch.engine.placing import Placing
 from hutch.engine.pool import Pool, PoolPlan
 from hutch.engine.ports import Ports
 from hutch.engine.previews import Previews
@@ -58,6 +60,8 @@ class Engine:
     ports: Ports
     previews: Previews
     context: Context
+    drive: Drives
+    placing: Placing
     moving: Moving
     pool: Pool
     sweeper: Sweeper
@@ -79,6 +83,7 @@ class Engine:
                 self.provider.aclose,
                 self.sandboxes.close,
                 self.pool.close,
+                self.drive.close,
                 self.audit.close,
                 self.sweeper.close,
             ):
@@ -126,14 +131,21 @@ async def assemble(settings: Settings, provider: Provider | None = None, place: 
     except BaseException:
         await store.aclose()
         raise
-    engine = _wired(settings, provider, database, store, sandboxes, watchers)
+    drives = open_drives(settings, None if place.database_url is None else database)
+    engine = _wired(settings, provider, database, store, sandboxes, watchers, drives)
     engine.sweeper.start()
     engine.pool.fill()
     return engine
 
 
 def _wired(
-    settings: Settings, provider: Provider, database: Database, store: Store, sandboxes: Sandboxes, watchers: Watchers
+    settings: Settings,
+    provider: Provider,
+    database: Database,
+    store: Store,
+    sandboxes: Sandboxes,
+    watchers: Watchers,
+    drives: Drives,
 ) -> Engine:
     judges = {"strict": Judge(STRICT), "open": Judge(OPEN_PROFILE)}
     pool = Pool(
@@ -156,6 +168,7 @@ def _wired(
         changed=sweeper.changed,
         watchers=watchers,
     )
+    files = Files(sandboxes, watchers)
     return Engine(
         settings=settings,
         store=store,
@@ -163,10 +176,12 @@ def _wired(
         sandboxes=sandboxes,
         sessions=sessions,
         processes=Processes(sandboxes, judges.__getitem__, settings.max_command_timeout, watchers),
-        files=Files(sandboxes, watchers),
+        files=files,
         ports=Ports(sandboxes),
         previews=Previews(PreviewStore(database), sandboxes),
         context=Context(sandboxes),
+        drive=drives,
+        placing=Placing(drives.files, files, sandboxes),
         moving=Moving(sandboxes=sandboxes, store=store, locations=Locations(database), provider=provider),
         pool=pool,
         sweeper=sweeper,

@@ -137,6 +137,16 @@ class FileWriter(ABC):
 
 
 @dataclass(frozen=True, slots=True)
+class FileIdentity:
+    """Two that are equal: nobody wrote to the file, or put another one in its place."""
+
+    mode: int
+    size: int
+    mtime_ns: int
+    inode: int
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     bytes: int
     files: int
@@ -165,6 +175,10 @@ class Machine(ABC):
     @abstractmethod
     async def stat(self, path: str) -> FileInfo:
         """Of the path itself: a symlink is not followed."""
+
+    async def identity(self, path: str) -> FileIdentity | None:
+        """Of the path itself; None: this provider cannot tell."""
+        return None
 
     @abstractmethod
     async def list(self, path: str, *, recursive: bool, max_entries: int) -> list[FileInfo]: ...

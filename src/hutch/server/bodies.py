@@ -106,6 +106,26 @@ class MoveBody(Body):
     overwrite: bool = False
 
 
+class PathBody(Body):
+    path: Text
+
+
+class EditBody(Body):
+    path: Text
+    old: Text
+    new: Text
+    replace_all: bool = False
+
+
+class PathsBody(Body):
+    paths: list[Text] = Field(max_length=MOST_ARGUMENTS)
+
+
+class SaveBody(Body):
+    filename: Text = Field(description="In the sandbox.")
+    path: Text = Field(description="In the drive.")
+
+
 class KeyBody(Body):
     name: Text
     scope: Scope = "use"

@@ -187,6 +187,25 @@ class Settings:
         "HUTCH_UID_RANGE",
         default_text="the provider's",
     )
+    drive_quota: int | None = setting(
+        None,
+        "Most bytes of each user's drive, as a number or like 500m, 10g.",
+        values.byte_count,
+        "HUTCH_DRIVE_QUOTA",
+        default_text="no limit",
+    )
+    embeddings_url: str | None = setting(
+        None,
+        "Address of an OpenAI-compatible service whose embeddings let a drive be searched by meaning.",
+        values.address,
+        "HUTCH_EMBEDDINGS_URL",
+    )
+    embeddings_model: str = setting(
+        "text-embedding-3-small", "The model it is asked for.", values.label, "HUTCH_EMBEDDINGS_MODEL"
+    )
+    embeddings_key: str | None = setting(
+        None, "Key for that service.", values.secret, "HUTCH_EMBEDDINGS_KEY", show=values.show_secret
+    )
     sources: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)  # field -> variable that set it
 
     def server_address(self) -> str | None:

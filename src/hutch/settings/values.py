@@ -63,6 +63,14 @@ def memory(text: str) -> int:
     return amount
 
 
+def byte_count(text: str) -> int:
+    match = re.fullmatch(r"([0-9]{1,15})([bkmg]?)", text.lower())
+    amount = int(match[1]) * _MEMORY_UNITS[match[2]] if match else 0
+    if not 0 < amount < 2**62:
+        raise Unusable("use a size such as 500m, 10g or a number of bytes")
+    return amount
+
+
 def cpu_quota(text: str) -> int:
     if text == "off":
         return 0
@@ -74,6 +82,12 @@ def cpu_quota(text: str) -> int:
 def word(text: str) -> str:
     if re.fullmatch(r"[a-z][a-z0-9_-]{0,63}", text) is None:
         raise Unusable("use a name of small letters, digits, - and _")
+    return text
+
+
+def label(text: str) -> str:
+    if not text.isprintable() or len(text) > 200:
+        raise Unusable("use a name of at most 200 characters")
     return text
 
 

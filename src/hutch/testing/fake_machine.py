@@ -13,6 +13,7 @@ from hutch.model.session import WORKSPACE_DIR
 from hutch.providers.base import (
     ByteStream,
     Capabilities,
+    FileIdentity,
     FileReader,
     FileWriter,
     Machine,
@@ -122,6 +123,10 @@ class FakeMachine(Machine):
     async def stat(self, path: str) -> FileInfo:
         await self._file_call("stat")
         return self.tree.stat(path)
+
+    async def identity(self, path: str) -> FileIdentity | None:
+        await self._file_call("stat")
+        return self.tree.identity(path)
 
     async def list(self, path: str, *, recursive: bool, max_entries: int) -> list[FileInfo]:
         await self._file_call("list")

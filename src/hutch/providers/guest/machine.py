@@ -19,7 +19,7 @@ from hutch.model.errors import HutchError, InvalidRequest, SandboxUnavailable
 from hutch.model.files import FileEvent, FileInfo
 from hutch.model.limits import LimitName
 from hutch.model.process import ProcessExit
-from hutch.providers.base import ByteStream, FileReader, FileWriter, Machine, OutputSink, SpawnRequest
+from hutch.providers.base import ByteStream, FileIdentity, FileReader, FileWriter, Machine, OutputSink, SpawnRequest
 from hutch.providers.guest import protocol
 from hutch.providers.guest.connection import Connection, GuestGone, close_all, open_connection, open_now
 from hutch.providers.guest.failures import file_error, port_error, reason
@@ -230,18 +230,22 @@ class GuestMachine(Machine):
     async def _refuse_folder(self, path: str) -> None:
         """Known before the bytes are sent, not after."""
         try:
-            entry = await self._entry(path)
+            entry, _ = await self._entry(path)
         except (FileNotFoundError, ValueError):
             return  # what stands in the way, if anything does, shows when the file is made
         if stat.S_ISDIR(entry.mode):
             raise file_error(errno.EISDIR, path)
 
-    async def _entry(self, path: str) -> protocol.Entry:
+    async def _entry(self, path: str) -> tuple[protocol.Entry, int | None]:
         answer = await self._file_call(protocol.pack_request(Op.STAT, payload=protocol.pack_path(path)), path)
         return protocol.unpack_entry(answer.payload)
 
     async def stat(self, path: str) -> FileInfo:
-        return file_info(path, await self._entry(path))
+        return file_info(path, (await self._entry(path))[0])
+
+    async def identity(self, path: str) -> FileIdentity | None:
+        entry, inode = await self._entry(path)
+        return None if inode is None else FileIdentity(entry.mode, entry.size, entry.mtime_ns, inode)
 
     async def entries(self, path: str, *, recursive: bool, max_entries: int) -> tuple[Sequence[protocol.Entry], bool]:
         """What a folder holds, as the guest told it, and whether there is more than `max_entries`."""
