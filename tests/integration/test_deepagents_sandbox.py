@@ -13,7 +13,7 @@ import pytest
 from deepagents.backends.protocol import BackendProtocol, execute_accepts_timeout
 
 from hutch import AsyncSandboxClient, SandboxClient
-from hutch.model.errors import InvalidRequest
+from hutch.model.errors import NoActiveSession
 from hutch.tools.deepagents import ARTIFACTS_ROOT, HutchSandbox
 from hutch.tools.deepagents.shell_files import ShellFiles
 from tests.client_rig import client_of, settings_of
@@ -342,9 +342,9 @@ def test_each_run_has_its_own_sandbox(client: AsyncSandboxClient) -> None:
         user_id: str
 
     box = HutchSandbox(client)
-    with pytest.raises(InvalidRequest, match="thread"):
+    with pytest.raises(NoActiveSession, match="to act for"):
         box.execute("true")
-    with pytest.raises(InvalidRequest, match="thread"):
+    with pytest.raises(NoActiveSession, match="to act for"):
         _ = box.id
 
     async def work(state: State) -> State:

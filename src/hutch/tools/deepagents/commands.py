@@ -61,7 +61,7 @@ class Commands(BothWays, BaseSandbox):
 
     @property
     def id(self) -> str:
-        """The conversation that the caller is in. Raises: InvalidRequest."""
+        """The conversation that the caller is in. Raises: NoActiveSession."""
         return self._owner.thread_id()
 
     def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
@@ -70,7 +70,7 @@ class Commands(BothWays, BaseSandbox):
     async def aexecute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
         """Run a command; what it starts in the background lives on. `timeout=0` is the longest that is allowed.
 
-        Raises: SandboxUnavailable, PoolExhausted, ThreadOwnedByOther, InvalidRequest (whose sandbox?).
+        Raises: SandboxUnavailable, PoolExhausted, ThreadOwnedByOther, NoActiveSession (whose sandbox?).
         """
         ran = await self._run(command, timeout)
         return ExecuteResponse(output=ran.output + ran.note, exit_code=ran.exit_code, truncated=ran.truncated)

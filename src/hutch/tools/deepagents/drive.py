@@ -56,7 +56,7 @@ class HutchDrive(BothWays):
         self._root = _normal(root)
 
     def _drive(self) -> AsyncDrive:
-        """Raises: InvalidRequest (whose drive?)."""
+        """Raises: NoActiveSession (whose drive?)."""
         return self._owner.client.drive_of(self._owner.user_id())
 
     def _at(self, path: str | None) -> str:

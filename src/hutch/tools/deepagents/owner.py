@@ -7,7 +7,7 @@ from typing import Any
 
 from hutch.client.async_client import AsyncSandboxClient
 from hutch.client.sync_client import SandboxClient
-from hutch.model.errors import InvalidRequest
+from hutch.model.errors import NoActiveSession
 
 HANDLES_AT_MOST = 1024
 
@@ -35,21 +35,21 @@ class Owner:
         self._handles: dict[tuple[str, str], AsyncSandboxClient] = {}
 
     def user_id(self) -> str:
-        """Raises: InvalidRequest."""
+        """Raises: NoActiveSession."""
         found = self._user_id or self.client.user_id or run_user()
         if not found:
-            raise InvalidRequest(_nobody("user", "a `user_id` in the run's context"))
+            raise NoActiveSession(_nobody("user", "a `user_id` in the run's context"))
         return found
 
     def thread_id(self) -> str:
-        """Raises: InvalidRequest."""
+        """Raises: NoActiveSession."""
         found = self._thread_id or self.client.thread_id or _text(_configurable().get("thread_id"))
         if not found:
-            raise InvalidRequest(_nobody("thread", "a `thread_id` in the run's `configurable`"))
+            raise NoActiveSession(_nobody("thread", "a `thread_id` in the run's `configurable`"))
         return found
 
     def handle(self) -> AsyncSandboxClient:
-        """The client bound to the caller's thread; its session is made at first use. Raises: InvalidRequest."""
+        """The client bound to the caller's thread; its session is made at first use. Raises: NoActiveSession."""
         if self._user_id is None and self._thread_id is None and self.client.thread_id is not None:
             return self.client
         key = self.user_id(), self.thread_id()
