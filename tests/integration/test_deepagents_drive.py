@@ -152,6 +152,9 @@ def test_the_run_says_whose(client: AsyncSandboxClient) -> None:
     class State(TypedDict):
         said: str
 
+    class Context(TypedDict):
+        user_id: str
+
     shared: BackendProtocol = HutchDrive(client)
 
     async def work(state: State) -> State:
@@ -159,7 +162,7 @@ def test_the_run_says_whose(client: AsyncSandboxClient) -> None:
         await shared.awrite("/mine", state["said"])
         return {"said": before.decode()}
 
-    graph = StateGraph(State, context_schema=dict).add_node("work", work)
+    graph = StateGraph(State, context_schema=Context).add_node("work", work)
     graph.add_edge(START, "work").add_edge("work", END)
     compiled: Any = graph.compile()
 

@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 from deepagents import create_deep_agent
 from deepagents.backends import CompositeBackend
+from langchain.agents.middleware import InterruptOnConfig
 from langchain_core.messages import ToolMessage
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.types import Command
@@ -20,8 +21,6 @@ from hutch.tools.deepagents import ARTIFACTS_ROOT, HutchDrive, HutchSandbox
 from tests.client_rig import settings_of
 from tests.postgres_rig import Postgres
 from tests.suites.agents.scripted_model import ScriptedModel, Turn
-
-DECISIONS = ["approve", "edit", "reject"]
 
 
 class Context(TypedDict):
@@ -56,7 +55,9 @@ class Agent:
             backend=backend,
             checkpointer=saver,
             context_schema=Context,
-            interrupt_on={"execute": {"allowed_decisions": DECISIONS}} if approval else None,
+            interrupt_on={"execute": InterruptOnConfig(allowed_decisions=["approve", "edit", "reject"])}
+            if approval
+            else None,
         )
 
     async def say(self, said: Any, *, thread: str, user: str = "ada") -> dict[str, Any]:

@@ -37,7 +37,8 @@ def expected_to_fail(name: str, reason: str) -> Callable[..., None]:
     def again(self: Any, sandbox_backend: SandboxBackendProtocol, sandbox_test_root: str) -> None:
         standard(self, sandbox_backend, sandbox_test_root)
 
-    return pytest.mark.xfail(reason=reason, raises=AssertionError, strict=True)(again)
+    marked: Callable[..., None] = pytest.mark.xfail(reason=reason, raises=AssertionError, strict=True)(again)
+    return marked
 
 
 class Standard(SandboxIntegrationTests):
