@@ -1,6 +1,6 @@
-"""langchain-tests' standard suite for sandboxes: in /tmp, as it stands, and once more in the workspace.
+"""langchain-tests' standard suite for sandboxes: in /tmp, as it stands; in the workspace; in one on a server.
 
-The first is served by commands in the sandbox, the second by its files: both ways give the same answers.
+The first is served by commands in the sandbox, the others by its files: all ways give the same answers.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ import pytest
 from deepagents.backends.protocol import SandboxBackendProtocol
 from langchain_tests.integration_tests import SandboxIntegrationTests
 
+from hutch import AsyncSandboxClient
+from hutch.settings import Settings
 from hutch.tools.deepagents import HutchSandbox
 from tests.client_rig import client_of
+from tests.server_rig import served
 
 OVERWRITES = "deepagents 0.7 overwrites a file that exists; the suite still wants a refusal"
 ABSOLUTE = (
@@ -60,3 +63,12 @@ class TestInTheWorkspace(Standard):
     @property
     def sandbox_root_dir(self) -> str:
         return "/workspace/test_sandbox_ops/"
+
+
+class TestOnAServer(TestInTheWorkspace):
+    @pytest.fixture(scope="class")
+    def sandbox(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxBackendProtocol]:
+        with served(Settings(data_dir=tmp_path_factory.mktemp("data"))) as server:
+            client = AsyncSandboxClient("remote", server.url, api_key=server.key, policy="open")
+            yield HutchSandbox(client, user_id="tester", thread_id="standard")
+            client.loop_thread.run(client.aclose())

@@ -1,10 +1,13 @@
-"""The plain methods of a backend over its coroutines: both do the same, on the loop that belongs to the client."""
+"""The plain methods of a backend over its coroutines; both do their work on the loop that belongs to the client.
+
+A backend lives as long as its agent and is called from any number of loops, of which none closes connections for it.
+"""
 
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
 
 from deepagents.backends.protocol import (
     BackendProtocol,
@@ -21,6 +24,7 @@ from deepagents.backends.protocol import (
 
 from hutch.engine.loop import LoopThread
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -29,6 +33,9 @@ class BothWays(BackendProtocol):
 
     def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return self._loop_thread.run(coroutine, contextvars.copy_context())
+
+    async def _there(self, act: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._loop_thread.call(act, *args, **kwargs)
 
     def ls(self, path: str) -> LsResult:
         return self._wait(self.als(path))

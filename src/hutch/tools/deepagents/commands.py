@@ -78,8 +78,8 @@ class Commands(BothWays, BaseSandbox):
     async def _run(self, command: str, timeout: float | None) -> Ran:
         client = self._owner.handle()
         try:
-            seconds = await self._seconds(client, timeout)
-            result = await client.execute(MERGED + command, seconds, leftovers="keep")
+            seconds = await self._there(self._seconds, client, timeout)
+            result = await self._there(client.execute, MERGED + command, seconds, leftovers="keep")
         except TOLD as error:
             return Ran(told(error).replace(MERGED, ""), "", NOT_RUN, truncated=False)
         output = result["stdout"] + result["stderr"]

@@ -19,7 +19,7 @@ from deepagents.backends.protocol import (
 )
 
 from hutch.client.async_drive import AsyncDrive
-from hutch.engine.loop import close_items
+from hutch.engine.loop import closing_items
 from hutch.model.drive import MATCHES_AT_MOST, DriveEntry
 from hutch.model.errors import FileConflict, HutchError, InvalidRequest, LimitExceeded, PathRejected
 from hutch.tools.deepagents.both_ways import BothWays
@@ -88,19 +88,19 @@ class HutchDrive(BothWays):
     async def _entries(self, place: str, *, recursive: bool) -> list[DriveEntry]:
         """Folders are made by their files: that nothing was put below the root yet is no error."""
         try:
-            return await self._drive().ls(place, recursive=recursive)
+            return await self._there(self._drive().ls, place, recursive=recursive)
         except FileNotFoundError:
             if place != self._root:
                 raise
             return []
 
     async def aread(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
-        try:
-            pieces = self._drive().stream(self._at(file_path))
-            try:
+        async def page(drive: AsyncDrive, place: str) -> ReadResult:
+            async with closing_items(drive.stream(place)) as pieces:
                 return await read_page(pieces, file_path, offset, limit)
-            finally:
-                await close_items(pieces)
+
+        try:
+            return await self._there(page, self._drive(), self._at(file_path))
         except FileNotFoundError:
             return ReadResult(error=f"File '{file_path}' not found")
         except TOLD as error:
@@ -108,7 +108,7 @@ class HutchDrive(BothWays):
 
     async def awrite(self, file_path: str, content: str) -> WriteResult:
         try:
-            await self._drive().write_file(self._at(file_path), utf8(content))
+            await self._there(self._drive().write_file, self._at(file_path), utf8(content))
         except (NotUtf8, *TOLD) as error:
             return WriteResult(error=f"Failed to write file '{file_path}': {told(error)}")
         return WriteResult(path=file_path)
@@ -119,9 +119,10 @@ class HutchDrive(BothWays):
         try:
             utf8(new_string)
             drive, place = self._drive(), self._at(file_path)
-            raw = await drive.read_file(place, length=EDITED_BYTES)
+            raw = await self._there(drive.read_file, place, length=EDITED_BYTES)
             old, new, _ = matching(raw, old_string, new_string, replace_all=replace_all)
-            done = await drive.edit_file(place, old, new, replace_all=replace_all)  # in one step, whoever else edits
+            # In one step, whoever else edits.
+            done = await self._there(drive.edit_file, place, old, new, replace_all=replace_all)
         except EditRefused as refused:
             return refused.result(file_path, old_string)
         except FileNotFoundError:
@@ -132,7 +133,7 @@ class HutchDrive(BothWays):
 
     async def adelete(self, file_path: str) -> DeleteResult:
         try:
-            await self._drive().delete(self._at(file_path), recursive=True)
+            await self._there(self._drive().delete, self._at(file_path), recursive=True)
         except FileNotFoundError:
             return DeleteResult(error=f"Error: '{file_path}' not found")
         except TOLD as error:
@@ -157,7 +158,7 @@ class HutchDrive(BothWays):
             place = self._at(path)
             fits: Fits = fitting(glob) if glob else lambda _: True
             most = MATCHES_AT_MOST if max_count is None else min(max_count + 1, MATCHES_AT_MOST)
-            found = await self._drive().grep(pattern, place, glob=_plain(glob), max_matches=max(most, 1))
+            found = await self._there(self._drive().grep, pattern, place, glob=_plain(glob), max_matches=max(most, 1))
         except FileNotFoundError:
             return GrepResult(matches=[]) if self._at(path) == self._root else _no_path(path)
         except TOLD as error:
@@ -177,7 +178,7 @@ class HutchDrive(BothWays):
         if not _absolute(path):
             return "invalid_path"
         try:
-            await self._drive().write_file(self._at(path), data)
+            await self._there(self._drive().write_file, self._at(path), data)
         except (HutchError, OSError) as error:
             return error_word(error)
         return None
@@ -189,7 +190,7 @@ class HutchDrive(BothWays):
         if not _absolute(path):
             return FileDownloadResponse(path=path, error="invalid_path")
         try:
-            return FileDownloadResponse(path=path, content=await self._drive().read_file(self._at(path)))
+            return FileDownloadResponse(path=path, content=await self._there(self._drive().read_file, self._at(path)))
         except (HutchError, OSError) as error:
             return FileDownloadResponse(path=path, error=error_word(error))
 

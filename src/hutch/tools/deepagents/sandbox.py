@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import posixpath
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 from deepagents.backends.protocol import (
     DeleteResult,
@@ -19,7 +20,7 @@ from deepagents.backends.protocol import (
 )
 
 from hutch.client.async_client import AsyncSandboxClient
-from hutch.engine.loop import close_items
+from hutch.engine.loop import closing_items
 from hutch.model.errors import PathRejected, SandboxFileNotFound, SessionExpiredError
 from hutch.model.session import WORKSPACE_DIR
 from hutch.tools.any_path import in_workspace, write_anywhere
@@ -79,11 +80,8 @@ class HutchSandbox(Commands):
 
     async def aread(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
         async def native(client: AsyncSandboxClient, place: str) -> ReadResult:
-            pieces = client.files.read_pieces(place)
-            try:
+            async with closing_items(client.files.read_pieces(place)) as pieces:
                 return await read_page(pieces, file_path, offset, limit)
-            finally:
-                await close_items(pieces)
 
         try:
             return await self._by(file_path, native, lambda shell, place: shell.aread(place, offset, limit))
@@ -145,7 +143,8 @@ class HutchSandbox(Commands):
         root = _root(path)
 
         async def native(client: AsyncSandboxClient, place: str) -> GlobResult:
-            return globbed(await client.files.list(place, recursive=True), place, fits)
+            entries = await client.files.list(place, recursive=True)
+            return await asyncio.to_thread(globbed, entries, place, fits)  # there may be 200,000
 
         try:
             fits = fitting(pattern)
@@ -179,13 +178,13 @@ class HutchSandbox(Commands):
         names: bytes | None = None
         if glob:
             entries = await client.files.list(root, recursive=True)
-            wanted = searched(entries, root, fitting(glob), frozenset(excluded))
+            wanted = await asyncio.to_thread(searched, entries, root, fitting(glob), frozenset(excluded))
             names = b"\0".join(name.encode(errors="surrogateescape") for name in wanted)
         else:
             await client.files.stat(root)
         command = grep_command(pattern, root, excluded, most, names_from_input=names is not None)
         result = await client.execute(command, GREP_SECONDS, False, env={"LC_ALL": "C"}, stdin=names)
-        found = grepped(result["stdout"], most, cut=result["truncated"] or result["timed_out"])
+        found = await asyncio.to_thread(grepped, result["stdout"], most, cut=result["truncated"] or result["timed_out"])
         if result["timed_out"] and not found.matches:
             return GrepResult(error=f"Error: grep timed out after {GREP_SECONDS:g}s. Try a narrower path.")
         return found
@@ -237,13 +236,13 @@ class HutchSandbox(Commands):
 
         return await self._with_client(act)
 
-    async def _with_client(self, act: Callable[[AsyncSandboxClient], Awaitable[T]]) -> T:
+    async def _with_client(self, act: Callable[[AsyncSandboxClient], Coroutine[Any, Any, T]]) -> T:
         """Raises: Renewed, HutchError."""
         client = self._owner.handle()
         try:
-            return await act(client)
+            return await self._there(act, client)
         except SessionExpiredError:
-            await client.execute("true")  # makes a new session
+            await self._there(client.execute, "true")  # makes a new session
             raise Renewed from None
 
 
