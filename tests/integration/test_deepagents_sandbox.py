@@ -248,6 +248,9 @@ def test_time_is_up_and_zero_is_the_longest_that_is_allowed(data: Path, tmp_path
         offloaded = box.execute_with_offload("echo partly; sleep 60", "/large_tool_results/t", max_inline_bytes=100)
         assert "partly" in offloaded.response.output
         assert "[Timed out" in offloaded.response.output
+        assert box.write("/tmp/a", "a").error is None  # whatever the ceiling is
+        assert box.read("/tmp/a").error is None
+        assert box.grep("a", "/workspace").error is None
 
 
 def test_what_a_command_starts_lives_on(box: HutchSandbox) -> None:
@@ -275,6 +278,9 @@ def test_large_output_stays_in_the_sandbox(box: HutchSandbox) -> None:
     )
     assert (flood.offloaded, flood.response.truncated, flood.response.exit_code) == (True, True, 0)
     assert len(box.download_files(["/large_tool_results/3"])[0].content or b"") == 10 * MIB
+    box.execute_with_offload("head -c 30000 /usr/bin/env", "/large_tool_results/4", max_inline_bytes=99)
+    printed = box.download_files(["/large_tool_results/4", "/usr/bin/env"])
+    assert printed[0].content == (printed[1].content or b"")[:30000]  # byte by byte
     whole = box.execute("head -c 12M /dev/zero | tr '\\0' 'x'")
     assert whole.truncated
     assert len(whole.output) <= 10 * MIB + 1000
@@ -287,7 +293,8 @@ def test_large_output_stays_in_the_sandbox(box: HutchSandbox) -> None:
 
 def test_a_session_that_expired_is_told_once_and_there_is_a_new_one(data: Path) -> None:
     client = SandboxClient(policy="open")
-    box = HutchSandbox(client, user_id="tester", thread_id="expiring")
+    client.get_or_create_session("tester", "expiring")  # bound to this thread, not to the backend
+    box = HutchSandbox(client)
     ask: dict[str, Callable[[], Any]] = {
         "read": lambda: box.read("/workspace/a.txt").error,
         "write": lambda: box.write("/workspace/b.txt", "b").error,

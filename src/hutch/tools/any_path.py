@@ -12,6 +12,7 @@ from hutch.client.async_client import AsyncSandboxClient
 from hutch.model.errors import LimitExceeded, PathRejected, SandboxFileNotFound, SandboxUnavailable
 from hutch.model.process import ExecResult
 from hutch.model.session import WORKSPACE_DIR
+from hutch.tools.ceiling import longest_timeout
 
 TRANSFER_SECONDS = 600.0
 NEW_FILE_MODE = 0o644
@@ -93,7 +94,7 @@ async def _read_by_command(client: AsyncSandboxClient, path: str, most_bytes: in
     )
     pieces: list[bytes] = []
     result: ExecResult | None = None
-    async for event in client.stream(command, TRANSFER_SECONDS):
+    async for event in client.stream(command, await _patience(client)):
         if event["type"] == "stdout":
             pieces.append(event["data"])
         result = event["result"] or result
@@ -111,7 +112,11 @@ async def _write_by_command(client: AsyncSandboxClient, path: str, data: bytes) 
         f"if [ -e {file} ] && [ ! -f {file} ]; then exit {_NO_FILE}; fi; "
         f'mkdir -p -- "$(dirname -- {file})" && cat > {file}'
     )
-    _check(path, await client.execute(command, TRANSFER_SECONDS, False, stdin=data), None)
+    _check(path, await client.execute(command, await _patience(client), False, stdin=data), None)
+
+
+async def _patience(client: AsyncSandboxClient) -> float:
+    return min(TRANSFER_SECONDS, await longest_timeout(client))
 
 
 def _told_apart(path: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from abc import ABC
 from collections.abc import Iterator
@@ -29,6 +30,13 @@ def data(tmp_path: Path) -> Iterator[Path]:
         yield tmp_path
 
 
+@pytest.fixture
+def streams_of_inspect() -> Iterator[None]:
+    """It leaves some open; they shall be found at the end of the test that made them."""
+    yield
+    gc.collect()
+
+
 @solver
 def counting() -> Solver:
     async def solve(state: TaskState, generate: Generate) -> TaskState:
@@ -40,7 +48,7 @@ def counting() -> Solver:
     return solve
 
 
-# inspect does not close its own streams.
+@pytest.mark.usefixtures("streams_of_inspect")
 @pytest.mark.filterwarnings("ignore:Exception ignored in.*MemoryObject:pytest.PytestUnraisableExceptionWarning")
 async def test_an_evaluation_runs_in_sandboxes_of_its_own(data: Path) -> None:
     """`sandbox="hutch"` and nothing else, as inspect's users write it."""

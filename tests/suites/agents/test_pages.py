@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import subprocess
 import sys
@@ -57,6 +58,13 @@ async def test_deepagents(data: Path) -> None:
     assert done["messages"][-1].content == "Hello."
 
 
+@pytest.fixture
+def streams_of_inspect() -> Iterator[None]:
+    """It leaves some open; they shall be found at the end of the test that made them."""
+    yield
+    gc.collect()
+
+
 @solver
 def looking() -> Solver:
     """What the model of the page would do."""
@@ -68,6 +76,7 @@ def looking() -> Solver:
     return solve
 
 
+@pytest.mark.usefixtures("streams_of_inspect")
 @pytest.mark.filterwarnings("ignore:Exception ignored in.*MemoryObject:pytest.PytestUnraisableExceptionWarning")
 def test_inspect(data: Path) -> None:
     """But for the model, which has no network here."""

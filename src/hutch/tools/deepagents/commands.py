@@ -25,6 +25,7 @@ from hutch.tools.deepagents.words import told
 
 MERGED = "exec 2>&1; "  # one output, in the order of printing
 NOT_RUN = 126
+LOG_BYTES = 4 * 1024 * 1024  # fetched at once
 # What the caller can mend; the rest (no sandbox to be had, no server) ends the run with its coded error.
 TOLD = (CommandRejected, FileConflict, InvalidRequest, LimitExceeded, PathRejected, SandboxFileNotFound)
 
@@ -37,6 +38,7 @@ class Ran:
     note: str
     exit_code: int
     truncated: bool
+    process_id: str | None = None
 
 
 class Commands(BothWays, BaseSandbox):
@@ -81,9 +83,9 @@ class Commands(BothWays, BaseSandbox):
             seconds = await self._there(self._seconds, client, timeout)
             result = await self._there(client.execute, MERGED + command, seconds, leftovers="keep")
         except TOLD as error:
-            return Ran(told(error).replace(MERGED, ""), "", NOT_RUN, truncated=False)
+            return Ran(told(error).replace(MERGED, ""), "", NOT_RUN, False)
         output = result["stdout"] + result["stderr"]
-        return Ran(output, note_of(result, seconds), result["exit_code"], truncated=result["truncated"])
+        return Ran(output, note_of(result, seconds), result["exit_code"], result["truncated"], result["process_id"])
 
     async def _seconds(self, client: AsyncSandboxClient, timeout: float | None) -> float | None:
         if timeout is None:
@@ -127,9 +129,21 @@ class Commands(BothWays, BaseSandbox):
         raw = ran.output.encode(errors="replace")
         if not self.enable_capture_offload or len(raw) <= max_inline_bytes:
             return inline(ExecuteResponse(ran.output + ran.note, ran.exit_code, ran.truncated))
-        kept = raw[: CAPTURED_BYTES if max_capture_bytes is None else max_capture_bytes]
+        most = CAPTURED_BYTES if max_capture_bytes is None else max_capture_bytes
+        kept = await self._there(_as_printed, self._owner.handle(), ran, most) if "\ufffd" in ran.output else raw[:most]
         failure = (await self.aupload_files([(capture_path, kept)]))[0].error
         if failure is not None:
             lost = f"{preview(raw)[0]}{ran.note}\n[The rest could not be saved: {failure}]"
             return inline(ExecuteResponse(lost, ran.exit_code, truncated=True))
         return offloaded(kept, ran.note, ran.exit_code, truncated=ran.truncated or len(kept) < len(raw))
+
+
+async def _as_printed(client: AsyncSandboxClient, ran: Ran, most: int) -> bytes:
+    """The bytes of an output that is no text."""
+    kept = bytearray()
+    while ran.process_id is not None and len(kept) < most:
+        chunk = await client.logs(ran.process_id, offset=len(kept), max_bytes=min(LOG_BYTES, most - len(kept)))
+        if not chunk["data"]:
+            break
+        kept += chunk["data"]
+    return bytes(kept)

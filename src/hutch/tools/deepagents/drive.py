@@ -37,8 +37,8 @@ TOLD = (FileConflict, InvalidRequest, LimitExceeded, PathRejected)
 class HutchDrive(BothWays):
     """Files of the user's drive, to route in a `CompositeBackend`; each user has a drive of their own.
 
-    One object serves any number of users: a call is for the user that was given here, else for the one that `client`
-    is bound to, else for `user_id` of the context of the LangGraph run it is made in.
+    One object serves any number of users: a call is for the user that was given here (or that the client is a handle
+    of), else for `user_id` of the context of the LangGraph run it is made in.
 
     Args:
         client: where the drives are. Without one, in this process.

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hutch.client.async_client import AsyncSandboxClient
+from hutch.client.binding import FixedSlot
 from hutch.client.sync_client import SandboxClient
 from hutch.model.errors import NoActiveSession
 
@@ -17,8 +18,9 @@ AnyClient = AsyncSandboxClient | SandboxClient
 class Owner:
     """Finds the client's handle for the caller.
 
-    What was given here counts first, then what the client is bound to, then the LangGraph run that we are called in:
-    `user_id` of its context (or of its `configurable`), `thread_id` of its `configurable`.
+    What was given here counts first, then what a handle (`for_thread`) is bound to, then the LangGraph run that we are
+    called in: `user_id` of its context (or of its `configurable`), `thread_id` of its `configurable`; last what the
+    calling task or thread bound the client to.
     """
 
     def __init__(
@@ -29,6 +31,7 @@ class Owner:
         timeout_minutes: float | None = None,
     ) -> None:
         self.client = _async(client)
+        self._for_good = isinstance(self.client._slot, FixedSlot)
         self._user_id = user_id
         self._thread_id = thread_id
         self._timeout_minutes = timeout_minutes
@@ -36,21 +39,23 @@ class Owner:
 
     def user_id(self) -> str:
         """Raises: NoActiveSession."""
-        found = self._user_id or self.client.user_id or run_user()
+        bound = self.client.user_id
+        found = self._user_id or (bound if self._for_good else None) or run_user() or bound
         if not found:
             raise NoActiveSession(_nobody("user", "a `user_id` in the run's context"))
         return found
 
     def thread_id(self) -> str:
         """Raises: NoActiveSession."""
-        found = self._thread_id or self.client.thread_id or _text(_configurable().get("thread_id"))
+        bound = self.client.thread_id
+        found = self._thread_id or (bound if self._for_good else None) or run_thread() or bound
         if not found:
             raise NoActiveSession(_nobody("thread", "a `thread_id` in the run's `configurable`"))
         return found
 
     def handle(self) -> AsyncSandboxClient:
-        """The client bound to the caller's thread; its session is made at first use. Raises: NoActiveSession."""
-        if self._user_id is None and self._thread_id is None and self.client.thread_id is not None:
+        """The client bound to the caller's thread for good. Raises: NoActiveSession."""
+        if self._for_good and self._user_id is None and self._thread_id is None:
             return self.client
         key = self.user_id(), self.thread_id()
         handle = self._handles.get(key)
@@ -71,6 +76,11 @@ def run_user() -> str | None:
         context = None
     found = context.get("user_id") if isinstance(context, Mapping) else getattr(context, "user_id", None)
     return _text(found) or _text(_configurable().get("user_id"))
+
+
+def run_thread() -> str | None:
+    """The conversation of the LangGraph run that we are called in."""
+    return _text(_configurable().get("thread_id"))
 
 
 def _configurable() -> Mapping[str, Any]:

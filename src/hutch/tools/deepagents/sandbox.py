@@ -35,7 +35,6 @@ ARTIFACTS_ROOT = f"{WORKSPACE_DIR}/.artifacts"  # outlives a pause of the sandbo
 # What deepagents writes at the root of the file system when nothing else was agreed; nobody can write there.
 ARTIFACT_FOLDERS = ("/large_tool_results", "/conversation_history", "/blobs")
 EDITED_HERE_BYTES = 16 * 1024 * 1024  # larger files are edited where they are
-GREP_SECONDS = 30.0
 
 T = TypeVar("T")
 
@@ -53,9 +52,9 @@ class Renewed(Exception):
 class HutchSandbox(Commands):
     """Commands and files of a sandbox, for `create_deep_agent(backend=…)`.
 
-    One object serves any number of users and threads: each call is for the thread that was given here, else for the
-    one that `client` is bound to, else for that of the LangGraph run it is made in (`user_id` of the run's context,
-    `thread_id` of its `configurable`).
+    One object serves any number of users and threads: each call is for the thread that was given here (or that the
+    client is a handle of), else for that of the LangGraph run it is made in: `user_id` of the run's context,
+    `thread_id` of its `configurable`.
 
     Args:
         client: where the sandboxes are; made with `policy="open"`. Without one, they run in this process.
@@ -183,10 +182,10 @@ class HutchSandbox(Commands):
         else:
             await client.files.stat(root)
         command = grep_command(pattern, root, excluded, most, names_from_input=names is not None)
-        result = await client.execute(command, GREP_SECONDS, False, env={"LC_ALL": "C"}, stdin=names)
+        result = await client.execute(command, None, False, env={"LC_ALL": "C"}, stdin=names)
         found = await asyncio.to_thread(grepped, result["stdout"], most, cut=result["truncated"] or result["timed_out"])
         if result["timed_out"] and not found.matches:
-            return GrepResult(error=f"Error: grep timed out after {GREP_SECONDS:g}s. Try a narrower path.")
+            return GrepResult(error="Error: grep timed out. Try a narrower path.")
         return found
 
     async def aupload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:

@@ -14,8 +14,6 @@ from hutch.model.errors import HutchError, SessionExpiredError
 from hutch.tools.any_path import read_anywhere, write_anywhere
 from hutch.tools.deepagents.words import error_word
 
-SCRIPT_SECONDS = 60.0
-
 
 class ShellFiles(BaseSandbox):
     """Everything is derived from commands; only whole files are carried by `any_path`."""
@@ -30,7 +28,7 @@ class ShellFiles(BaseSandbox):
 
     async def aexecute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
         """Raises: SessionExpiredError, HutchError."""
-        result = await self._client.execute(command, SCRIPT_SECONDS if timeout is None else timeout, False)
+        result = await self._client.execute(command, timeout, False)
         return ExecuteResponse(output=result["stdout"], exit_code=result["exit_code"], truncated=result["truncated"])
 
     def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
