@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from bench import commands, crowd, deepagents_files, files, policy_rows, remote, report, starts
+from bench import commands, crowd, deepagents_files, drive, files, policy_rows, remote, report, starts
 from bench.docker_engine import EngineMissing, docker_engine
 from bench.docker_side import DockerSide
 from bench.hutch_side import QUOTA_OFF, QUOTA_ON, HutchSide
@@ -26,6 +26,7 @@ GROUPS: dict[str, Sequence[Callable[[Field], list[Row]]]] = {
     "starts": (starts.whole_life, starts.first_command),
     "files": (files.transfers, files.listing),
     "deepagents": (deepagents_files.rows,),
+    "drive": (drive.rows,),
     "throughput": (commands.throughput,),
     "remote": (remote.rows,),
     "memory": (crowd.idle_memory,),

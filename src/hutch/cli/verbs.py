@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from hutch.cli import audit, batch, doctor, files, keys, options, preview, serve, sessions, shell, top, version
+from hutch.cli import audit, batch, doctor, drive, files, keys, options, preview, serve, sessions, shell, top, version
 from hutch.cli.exec import ExecRequest, execute
 from hutch.cli.place import Place
 
@@ -31,6 +31,7 @@ def build_app() -> typer.Typer:
     app.command("shell")(options.at_a_place(shell.shell))
     app.add_typer(sessions.build_app(), name="sessions")
     app.add_typer(files.build_app(), name="files")
+    app.add_typer(drive.build_app(), name="drive")
     app.command("serve")(serve.serve)
     app.command("preview")(options.at_a_place(preview.preview))
     app.add_typer(keys.build_app(), name="keys")
