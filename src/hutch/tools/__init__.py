@@ -1,0 +1,1 @@
+"""What agents hold: tools and adapters, each over the client only."""
