@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import codecs
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,6 @@ Arguments = dict[str, Any]
 Answer = dict[str, Any]
 IMAGES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp"}
 IMAGE_BYTES = 3_500_000  # as base64 it must stay below what the model takes
-CHARACTER_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class SandboxTools:
             data = base64.b64encode(await self._client.files.read(path)).decode()
             return {"content": [{"type": "image", "data": data, "mimeType": IMAGES[suffix]}]}
         page = await self._client.files.read(path, offset=offset, length=MODEL_CHARACTERS)
-        text, used = _text_of(page, path)
+        text, used = _text_of(page, path, last=offset + len(page) >= size)
         if offset + used >= size:
             return text
         return f"{text}\n[bytes {offset}-{offset + used} of {size}; go on at offset {offset + used}]"
@@ -163,16 +163,16 @@ def _told(result: ExecResult) -> str:
     return "\n".join(part for part in parts if part) or "(no output)"
 
 
-def _text_of(page: bytes, path: str) -> tuple[str, int]:
+def _text_of(page: bytes, path: str, *, last: bool) -> tuple[str, int]:
     """The text of a page and how many of its bytes that is: a character cut at its end is left to the next page.
 
     Raises: InvalidRequest.
     """
-    for cut in range(CHARACTER_BYTES):
-        try:
-            text = page[: len(page) - cut].decode()
-        except UnicodeDecodeError:
-            continue
-        if "\0" not in text:
-            return text, len(page) - cut
-    raise InvalidRequest(f"{path} is no text in UTF-8; look at it by a command, such as file or xxd.")
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        text = decoder.decode(page, final=last)
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise InvalidRequest(f"{path} is no text in UTF-8; look at it by a command, such as file or xxd.")
+    return text, len(page) - len(decoder.getstate()[0])
