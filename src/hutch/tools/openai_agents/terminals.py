@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import shlex
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 from agents.sandbox.errors import PtySessionNotFoundError
 from agents.sandbox.session.pty_types import (
@@ -21,7 +22,6 @@ from agents.sandbox.session.pty_types import (
 )
 
 from hutch.client.async_client import AsyncSandboxClient
-from hutch.engine.loop import close_items
 from hutch.model.errors import HutchError, ProcessEnded
 from hutch.model.process import OutputEvent
 from hutch.tools.excerpt import Excerpt
@@ -46,7 +46,7 @@ class Terminal:
 
     process_id: str
     tty: bool
-    events: AsyncIterator[OutputEvent]
+    events: AsyncGenerator[OutputEvent, None]
     last_used: float = field(default_factory=time.monotonic)
     exit_code: int | None = None
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -77,7 +77,7 @@ class Terminal:
             self._next.cancel()
             await asyncio.wait({self._next})
         with contextlib.suppress(HutchError):
-            await close_items(self.events)
+            await self.events.aclose()
 
 
 class Terminals:
@@ -95,7 +95,8 @@ class Terminals:
             timeout=launch.timeout,
             leftovers="keep",
         )
-        terminal = Terminal(started["process_id"], launch.tty, self._box.attach(started["process_id"]))
+        events = cast("AsyncGenerator[OutputEvent, None]", self._box.attach(started["process_id"]))
+        terminal = Terminal(started["process_id"], launch.tty, events)
         number = allocate_pty_process_id(set(self._open))
         try:
             await self._make_room()

@@ -1,0 +1,230 @@
+"""Sandboxes for smolagents: a `CodeAgent` whose Python runs in a sandbox.
+
+    from hutch.tools.smolagents import HutchExecutor
+
+    CodeAgent(tools=[], model=model, executor=HutchExecutor())
+
+Needs the extra `smolagents`. What comes out of the sandbox is data: nothing of it is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import contextlib
+import json
+import re
+import shlex
+import uuid
+from collections.abc import Iterator, Sequence
+from io import BytesIO
+from typing import Any
+
+import PIL.Image
+from smolagents.local_python_executor import CodeOutput
+from smolagents.monitoring import AgentLogger
+from smolagents.remote_executors import RemotePythonExecutor
+from smolagents.utils import AgentError
+
+from hutch.client.sync_client import SandboxClient
+from hutch.model.code import CodeOutput as Shown
+from hutch.model.code import CodeResult
+from hutch.model.errors import HutchError
+from hutch.tools.excerpt import excerpt
+
+INSTALL = re.compile(r"^\s*[!%]\s*pip3? install (.+)$", re.MULTILINE)
+INSTALL_SECONDS = 600.0
+INDEX_RULES = "client.egress.set([{'host': 'pypi.org'}, {'host': 'files.pythonhosted.org'}])"
+IMAGES = ("image/png", "image/jpeg")
+TEXTS = ("application/json", "text/html", "text/markdown", "text/latex", "image/svg+xml", "text/plain")
+PNG = b"\x89PNG\r\n\x1a\n"
+LONGEST_VALUE = 100_000  # of an error; a final answer may be longer
+# Makes visible what pip installed after the interpreter had started.
+SEE_PACKAGES = "import importlib, site; site.addsitedir(site.getusersitepackages()); importlib.invalidate_caches()"
+
+
+class HutchExecutor(RemotePythonExecutor):
+    """Runs an agent's code in an interpreter of its own in a sandbox, which keeps its state between steps.
+
+    Args:
+        additional_imports: packages to install at the start; the index must be allowed by a rule.
+        logger: the agent's; default is a quiet one.
+        client: a handle bound to a conversation (`client.for_thread(…)`), whose files it shares and leaves alone.
+            Without one the executor has a sandbox for itself, until `cleanup`.
+        timeout: seconds for the code of one step.
+    """
+
+    def __init__(
+        self,
+        additional_imports: Sequence[str] = (),
+        logger: Any = None,
+        *,
+        client: SandboxClient | None = None,
+        timeout: float = 120.0,
+    ) -> None:
+        """Raises: AgentError when a package cannot be installed, HutchError when there can be no sandbox."""
+        super().__init__(list(additional_imports), logger if logger is not None else AgentLogger(level=0))
+        self._owns_sandbox = client is None
+        name = f"smolagents-{uuid.uuid4().hex}"
+        self._client = client if client is not None else SandboxClient(policy="open").for_thread("smolagents", name)
+        self._timeout = timeout
+        self._set_up: dict[str, list[str]] = {}  # what a new interpreter must be told again
+        self._recording: list[str] | None = None
+        self._context: str | None = self._client.code.create_context()["context_id"]
+        self.installed_packages = self.install_packages(self.additional_imports)
+
+    # -- what smolagents calls
+
+    def send_tools(self, tools: dict[str, Any]) -> None:
+        with self._as_set_up("tools"):
+            super().send_tools(tools)
+
+    def send_variables(self, variables: dict[str, Any]) -> None:
+        with self._as_set_up("variables"):
+            super().send_variables(variables)
+
+    def install_packages(self, additional_imports: list[str]) -> list[str]:
+        """Raises: AgentError naming the rule that is missing."""
+        if additional_imports:
+            self._install(shlex.join(additional_imports))
+        return additional_imports
+
+    def run_code_raise_errors(self, code: str) -> CodeOutput:
+        """Raises: AgentError: the code failed, or there was no sandbox to run it."""
+        code, wanted = _without_installs(code)
+        try:
+            note = self._renew_if_stopped()
+            for packages in wanted:
+                self._install(packages)
+            result = self._client.code.run(code, context=self._context, timeout=self._timeout)
+            if self._recording is not None:
+                self._recording.append(code)
+            return self._output(result, note + _logs(result))
+        except HutchError as error:
+            raise AgentError(f"The sandbox failed: {error.code}: {error}", self.logger) from error
+
+    def cleanup(self) -> None:
+        """End the interpreter; and the sandbox, if it was made for this executor."""
+        with contextlib.suppress(HutchError):
+            if self._owns_sandbox:
+                self._client.close_session()
+            elif self._context is not None:
+                self._client.code.close_context(self._context)
+        self._context = None
+
+    def _patch_final_answer_with_exception(self, final_answer_tool: Any) -> None:
+        # It comes before each run of an agent; patched twice, the tool would call itself without end.
+        if type(final_answer_tool).__name__ != "_FinalAnswerTool":
+            super()._patch_final_answer_with_exception(final_answer_tool)
+
+    # -- the interpreter
+
+    @contextlib.contextmanager
+    def _as_set_up(self, what: str) -> Iterator[None]:
+        self._recording = self._set_up[what] = []
+        try:
+            yield
+        finally:
+            self._recording = None
+
+    def _renew_if_stopped(self) -> str:
+        """A new interpreter knows the tools and variables again; what the agent's own steps made is gone."""
+        status = {one["context_id"]: one["status"] for one in self._client.code.contexts()}.get(self._context or "")
+        if status in ("idle", "busy"):
+            return ""
+        if status is None:
+            self._context = self._client.code.create_context()["context_id"]
+        for code in (code for codes in list(self._set_up.values()) for code in codes):
+            self._client.code.run(code, context=self._context, timeout=self._timeout)
+        return "[a new interpreter: variables and imports of earlier steps are gone]\n" if self._set_up else ""
+
+    def _install(self, packages: str) -> None:
+        done = self._client.execute(
+            f"python3 -m pip install --user --break-system-packages --no-input --quiet {packages}",
+            timeout=INSTALL_SECONDS,
+            env={"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_RETRIES": "1"},
+        )
+        if done["exit_code"] != 0:
+            said = excerpt(done["stderr"] or done["stdout"], 4000)
+            raise AgentError(
+                f"pip could not install {packages}: {said}\nA sandbox reaches only what a rule allows. To allow the "
+                f"package index: {INDEX_RULES}",
+                self.logger,
+            )
+        self._client.code.run(SEE_PACKAGES, context=self._context, timeout=self._timeout)
+
+    # -- results
+
+    def _output(self, result: CodeResult, logs: str) -> CodeOutput:
+        error = result["error"]
+        if error is not None and error["name"] == self.FINAL_ANSWER_EXCEPTION:
+            return CodeOutput(output=self._final_answer(error["value"]), logs=logs, is_final_answer=True)
+        if error is not None:
+            said = f"{error['name']}\n{error['value']}\n{excerpt(error['traceback'], 20_000)}"
+            raise AgentError(f"{logs}\nExecuting code yielded an error:\n{said}", self.logger)
+        for happened, told in (
+            (result["timed_out"], f"it took longer than {self._timeout:g} seconds"),
+            (result["limit"] is not None, f"it hit the limit '{result['limit']}' of its sandbox"),
+            (result["state_lost"], "the interpreter ended"),
+        ):
+            if happened:
+                raise AgentError(f"{logs}\nExecuting code was ended: {told}.", self.logger)
+        return CodeOutput(output=_value(result["outputs"]), logs=logs, is_final_answer=False)
+
+    def _final_answer(self, value: str) -> Any:
+        if len(value) >= LONGEST_VALUE:
+            again = self._client.code.run(
+                "import sys; print(end=sys.last_value.value)", context=self._context, timeout=self._timeout
+            )
+            value = again["stdout"]
+        try:
+            _check_pictures(json.loads(value.removeprefix("safe:")))
+            return self._deserialize_final_answer(value)
+        except Exception as error:  # the sandbox decides what stands there, and so what reading it raises
+            raise AgentError(f"The final answer cannot be read: {error!r:.500}", self.logger) from error
+
+
+def _check_pictures(value: Any) -> None:
+    """PIL guesses a picture's format, and for some of them it starts programs: only what smolagents sends is opened.
+
+    Raises: ValueError.
+    """
+    if isinstance(value, dict):
+        if value.get("__type__") == "PIL.Image" and not base64.b64decode(value["data"]).startswith(PNG):
+            raise ValueError("a picture is no PNG")
+        value = list(value.values())
+    if isinstance(value, list):
+        for one in value:
+            _check_pictures(one)
+
+
+def _logs(result: CodeResult) -> str:
+    logs = excerpt(result["stdout"])
+    return f"{logs}\n[stderr]\n{excerpt(result['stderr'], 20_000)}" if result["stderr"] else logs
+
+
+def _value(outputs: Sequence[Shown]) -> Any:
+    """What the last line was worth; without that, the last picture that was shown."""
+    results = [one["data"] for one in outputs if one["type"] == "result"]
+    for data in results[-1:] or [one["data"] for one in reversed(outputs)]:
+        for kind in IMAGES:
+            if isinstance(data.get(kind), str):
+                return _image(data[kind])
+        if results:
+            return next((data[kind] for kind in TEXTS if kind in data), None)
+    return None
+
+
+def _image(encoded: str) -> Any:
+    try:
+        return PIL.Image.open(BytesIO(base64.b64decode(encoded)), formats=("PNG", "JPEG"))
+    except (ValueError, OSError, PIL.Image.DecompressionBombError):
+        return "[a picture that cannot be read]"
+
+
+def _without_installs(code: str) -> tuple[str, list[str]]:
+    """The code without its lines `!pip install …`, and what they want. Text that is plain Python has none."""
+    with contextlib.suppress(SyntaxError, ValueError):
+        ast.parse(code)
+        return code, []
+    return INSTALL.sub("", code), [found.strip() for found in INSTALL.findall(code)]
