@@ -12,7 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+from hutch.client.async_code import AsyncCode
 from hutch.client.async_files import AsyncFiles, local_pieces, save_locally
+from hutch.client.async_git import AsyncGit
 from hutch.client.async_shell import AsyncConnection, AsyncShell
 from hutch.client.binding import UNBOUND, Binding, ContextSlot, FixedSlot
 from hutch.client.open_transport import resolve
@@ -62,6 +64,8 @@ class AsyncSandboxClient:
         self._transport: Transport = self._options.transport
         self._slot: ContextSlot | FixedSlot = ContextSlot()
         self.files: AsyncFiles = AsyncFiles(self._transport, self._sandbox)
+        self.code: AsyncCode = AsyncCode(self._transport.code, self._sandbox)
+        self.git: AsyncGit = AsyncGit(self._transport.git, self._sandbox)
 
     @property
     def loop_thread(self) -> LoopThread:
@@ -100,6 +104,8 @@ class AsyncSandboxClient:
         handle._transport = self._transport
         handle._slot = FixedSlot(Binding(user_id=user_id, thread_id=thread_id, timeout_minutes=timeout_minutes))
         handle.files = AsyncFiles(handle._transport, handle._sandbox)
+        handle.code = AsyncCode(handle._transport.code, handle._sandbox)
+        handle.git = AsyncGit(handle._transport.git, handle._sandbox)
         return handle
 
     async def get_or_create_session(

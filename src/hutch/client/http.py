@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, cast
 
 from hutch.client.http_calls import Call, Caller, Query, segment, unreachable
+from hutch.client.http_code import HttpCode
+from hutch.client.http_git import HttpGit
 from hutch.client.http_streams import events, open_stream
 from hutch.client.transport import Connection, SessionOrder, WriteOrder
 from hutch.engine.connections import BROKEN
@@ -39,6 +41,8 @@ class Http:
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
+        self.code = HttpCode(caller)
+        self.git = HttpGit(caller)
         self._policies: OrderedDict[str, str] = OrderedDict()  # of sandboxes, by the name of the profile
 
     # -- sessions

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
+from hutch.client.in_process_code import InProcessCode
+from hutch.client.in_process_git import InProcessGit
 from hutch.client.transport import Connection, SessionOrder, WriteOrder
 from hutch.engine.assemble import Engine, EngineHome
 from hutch.engine.files import WriteRequest
@@ -37,6 +39,8 @@ class InProcess:
     def __init__(self, home: EngineHome, tenant: str = LOCAL_TENANT) -> None:
         self._home = home
         self._tenant = tenant
+        self.code = InProcessCode(home, tenant)
+        self.git = InProcessGit(home, tenant)
 
     async def _do(self, act: Act[T]) -> T:
         return await self._home.do(act)

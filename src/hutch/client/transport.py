@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from hutch.client.transport_code import CodeTransport
+from hutch.client.transport_git import GitTransport
 from hutch.model.files import FileEvent, FileInfo, FileListing, UploadResult
 from hutch.model.preview import Preview, PreviewInfo
 from hutch.model.process import (
@@ -51,6 +53,12 @@ class Connection(Protocol):
 
 
 class Transport(Protocol):
+    @property
+    def code(self) -> CodeTransport: ...
+
+    @property
+    def git(self) -> GitTransport: ...
+
     async def ensure_session(self, order: SessionOrder) -> tuple[SessionInfo, str]: ...
 
     async def find_session(self, thread_id: str, user_id: str | None) -> SandboxInfo | None: ...

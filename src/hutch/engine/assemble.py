@@ -15,6 +15,9 @@ from hutch.engine.audit import Audit
 from hutch.engine.context import Context
 from hutch.engine.deadlines import Sweeper
 from hutch.engine.files import Files
+from hutch.engine.git.service import Git
+from hutch.engine.interpreter.service import Interpreter
+from hutch.engine.interpreter.trees import Trees, trees_folder
 from hutch.engine.keys import Keys
 from hutch.engine.loop import LoopThread, close_items
 from hutch.engine.moving import Moving
@@ -55,6 +58,8 @@ class Engine:
     sessions: Sessions
     processes: Processes
     files: Files
+    code: Interpreter
+    git: Git
     ports: Ports
     previews: Previews
     context: Context
@@ -120,7 +125,12 @@ async def assemble(settings: Settings, provider: Provider | None = None, place: 
     watchers = Watchers()
     try:
         sandboxes = Sandboxes(
-            store=store, provider=provider, folder=folder, templates=templates, max_running=settings.max_pool_size
+            store=store,
+            provider=provider,
+            folder=folder,
+            templates=templates,
+            max_running=settings.max_pool_size,
+            trees=trees_folder(settings.data_dir),
         )
         await recover(store, provider, sandboxes, folder, BASH.limits, shared_data=place.shared_data)
     except BaseException:
@@ -156,14 +166,18 @@ def _wired(
         changed=sweeper.changed,
         watchers=watchers,
     )
+    processes = Processes(sandboxes, judges.__getitem__, settings.max_command_timeout, watchers)
+    trees = Trees(trees_folder(settings.data_dir))
     return Engine(
         settings=settings,
         store=store,
         provider=provider,
         sandboxes=sandboxes,
         sessions=sessions,
-        processes=Processes(sandboxes, judges.__getitem__, settings.max_command_timeout, watchers),
+        processes=processes,
         files=Files(sandboxes, watchers),
+        code=Interpreter(sandboxes, trees, settings.max_command_timeout, watchers),
+        git=Git(sandboxes, processes, settings.max_command_timeout),
         ports=Ports(sandboxes),
         previews=Previews(PreviewStore(database), sandboxes),
         context=Context(sandboxes),

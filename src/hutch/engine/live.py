@@ -21,7 +21,7 @@ from hutch.store.records import SandboxRecord, SessionRecord
 FINISHED_KEPT = 64  # ended processes whose output can still be read
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class LiveSandbox:
     record: SandboxRecord
     template: Template

@@ -134,12 +134,7 @@ class Processes:
         return running.log.info()
 
     def _check_timeout(self, timeout: float | None) -> None:
-        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= self._max_timeout:
-            raise InvalidRequest(
-                f"timeout must be more than 0 and at most {self._max_timeout:g} seconds, not {timeout!r:.60} "
-                "(HUTCH_MAX_COMMAND_TIMEOUT sets the ceiling).",
-                maximum=self._max_timeout,
-            )
+        check_timeout(timeout, self._max_timeout)
 
     async def _begin(self, tenant: str, sandbox_id: str, spec: ProcessSpec) -> Running:
         check_env(spec.env)
@@ -305,6 +300,16 @@ class Processes:
         return log.process
 
 
+def check_timeout(timeout: float | None, maximum: float) -> None:
+    """Raises: InvalidRequest."""
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= maximum:
+        raise InvalidRequest(
+            f"timeout must be more than 0 and at most {maximum:g} seconds, not {timeout!r:.60} "
+            "(HUTCH_MAX_COMMAND_TIMEOUT sets the ceiling).",
+            maximum=maximum,
+        )
+
+
 def _text_of(spec: ProcessSpec) -> str:
     if spec.command is not None:
         return spec.command
@@ -342,14 +347,14 @@ def _request(live: LiveSandbox, spec: ProcessSpec) -> SpawnRequest:
     return SpawnRequest(
         argv=argv,
         env=env,
-        cwd=live.record.cwd if spec.cwd is None else _folder(spec.cwd),
+        cwd=live.record.cwd if spec.cwd is None else folder_in_sandbox(spec.cwd),
         stdin=spec.stdin == "pipe",
         pty=spec.pty,
         leftovers=spec.leftovers,
     )
 
 
-def _folder(cwd: str) -> str:
+def folder_in_sandbox(cwd: str) -> str:
     """Where a command shall run: any folder the sandbox sees; relative to the workspace.
 
     Raises: InvalidRequest.

@@ -34,12 +34,14 @@ class Sandboxes:
         folder: Path,
         templates: Mapping[str, Template],
         max_running: int,
+        trees: Path | None = None,
     ) -> None:
         self._store = store
         self._provider = provider
         self._folder = folder
         self.templates = templates
         self._max_running = max_running
+        self._trees = trees  # what all but strict sandboxes see read-only
         self._naming = asyncio.Lock()
         self._claims: set[str] = set()  # sandboxes that run here, or are about to
         self.live: dict[str, LiveSandbox] = {}
@@ -98,6 +100,7 @@ class Sandboxes:
             limits=template.limits,
             strict=template.strict,
             host_uid=record.host_uid,
+            trees=None if template.strict else self._trees,
         )
         gauge = WorkspaceGauge(template.limits)
         return LiveSandbox(record, template, spec, gauge, last_activity=record.last_activity_at)

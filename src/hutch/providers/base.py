@@ -21,6 +21,8 @@ from hutch.model.limits import Limits
 from hutch.model.process import Leftovers, ProcessExit, SignalScope, StreamName
 from hutch.model.wall import WallReport
 
+TREES_DIR = "/opt/hutch"
+
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
@@ -41,6 +43,7 @@ class MachineSpec:
     limits: Limits
     strict: bool
     host_uid: int | None = None  # set when the server is root
+    trees: Path | None = None  # of the host, shown read-only at TREES_DIR; what comes into it later is seen, too
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,9 @@ from hutch.server.noting import Noting
 from hutch.server.rate import Rate
 from hutch.server.routes import (
     access,
+    code,
     files,
+    git,
     handover,
     health,
     metrics,
@@ -43,7 +45,22 @@ DESCRIPTION = "Sandboxes for AI agents. Errors have codes of one closed table; `
 def create_api(engine: Engine, options: ServerOptions) -> FastAPI:
     """The routes, without what guards them."""
     app = bare(Services(engine, options, program_version(), rate=rate_of(options)))
-    parts = (health, metrics, sessions, sandboxes, processes, files, streams, ports, access, handover, mypa, mypa_files)
+    parts = (
+        health,
+        metrics,
+        sessions,
+        sandboxes,
+        processes,
+        files,
+        code,
+        git,
+        streams,
+        ports,
+        access,
+        handover,
+        mypa,
+        mypa_files,
+    )
     for module in parts:
         app.include_router(module.router)
     _describe(app)
