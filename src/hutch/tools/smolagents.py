@@ -38,7 +38,30 @@ INDEX_RULES = "client.egress.set([{'host': 'pypi.org'}, {'host': 'files.pythonho
 IMAGES = ("image/png", "image/jpeg")
 TEXTS = ("application/json", "text/html", "text/markdown", "text/latex", "image/svg+xml", "text/plain")
 PNG = b"\x89PNG\r\n\x1a\n"
-LONGEST_VALUE = 100_000  # of an error; a final answer may be longer
+# A final answer is raised as an exception, and the text of one is cut where an answer may be long: it is shown instead.
+FINAL = "application/x-smolagents-final-answer"
+SHOW_FINAL = f"""
+def _show_final(shell, kind, error, trace, tb_offset=None):
+    if kind.__name__ == "FinalAnswerException":
+        shell.display_pub.publish({{"{FINAL}": error.value}})
+    else:
+        shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
+get_ipython().set_custom_exc((BaseException,), _show_final)
+del _show_final
+"""
+# `final_answer` looks whether it has one of theirs; smolagents takes each import for a package to be installed.
+DISPENSABLE = {
+    "import PIL.Image\n": 'PIL = __import__("PIL.Image")\n',
+    "import numpy as np\n": 'np = __import__("numpy")\n',
+}
+# Debian's python3 may come without pip, but venv leaves pip's wheel, which runs as it is.
+PIP = """
+if ! python3 -m pip --version >/dev/null 2>&1; then
+  for wheel in /usr/share/python-wheels/pip-*.whl; do break; done
+  [ -e "$wheel" ] || { echo "the sandbox has no pip: install python3-pip on the machine that runs it" >&2; exit 127; }
+  export PYTHONPATH=$wheel
+fi
+exec python3 -m pip install --user --break-system-packages --no-input --quiet """
 # Makes visible what pip installed after the interpreter had started.
 SEE_PACKAGES = "import importlib, site; site.addsitedir(site.getusersitepackages()); importlib.invalidate_caches()"
 
@@ -71,6 +94,8 @@ class HutchExecutor(RemotePythonExecutor):
         self._set_up: dict[str, list[str]] = {}  # what a new interpreter must be told again
         self._recording: list[str] | None = None
         self._context: str | None = self._client.code.create_context()["context_id"]
+        with self._as_set_up("answers"):
+            self.run_code_raise_errors(SHOW_FINAL)
         self.installed_packages = self.install_packages(self.additional_imports)
 
     # -- what smolagents calls
@@ -114,8 +139,12 @@ class HutchExecutor(RemotePythonExecutor):
 
     def _patch_final_answer_with_exception(self, final_answer_tool: Any) -> None:
         # It comes before each run of an agent; patched twice, the tool would call itself without end.
-        if type(final_answer_tool).__name__ != "_FinalAnswerTool":
-            super()._patch_final_answer_with_exception(final_answer_tool)
+        if type(final_answer_tool).__name__ == "_FinalAnswerTool":
+            return
+        super()._patch_final_answer_with_exception(final_answer_tool)
+        forward = type(final_answer_tool).forward
+        for statement, instead in DISPENSABLE.items():
+            forward.__source__ = forward.__source__.replace(statement, instead)
 
     # -- the interpreter
 
@@ -140,7 +169,7 @@ class HutchExecutor(RemotePythonExecutor):
 
     def _install(self, packages: str) -> None:
         done = self._client.execute(
-            f"python3 -m pip install --user --break-system-packages --no-input --quiet {packages}",
+            PIP + packages,
             timeout=INSTALL_SECONDS,
             env={"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_RETRIES": "1"},
         )
@@ -156,12 +185,9 @@ class HutchExecutor(RemotePythonExecutor):
     # -- results
 
     def _output(self, result: CodeResult, logs: str) -> CodeOutput:
-        error = result["error"]
-        if error is not None and error["name"] == self.FINAL_ANSWER_EXCEPTION:
-            return CodeOutput(output=self._final_answer(error["value"]), logs=logs, is_final_answer=True)
-        if error is not None:
-            said = f"{error['name']}\n{error['value']}\n{excerpt(error['traceback'], 20_000)}"
-            raise AgentError(f"{logs}\nExecuting code yielded an error:\n{said}", self.logger)
+        answers = [one["data"][FINAL] for one in result["outputs"] if FINAL in one["data"]]
+        if answers:
+            return CodeOutput(output=self._final_answer(answers[0]), logs=logs, is_final_answer=True)
         for happened, told in (
             (result["timed_out"], f"it took longer than {self._timeout:g} seconds"),
             (result["limit"] is not None, f"it hit the limit '{result['limit']}' of its sandbox"),
@@ -169,14 +195,13 @@ class HutchExecutor(RemotePythonExecutor):
         ):
             if happened:
                 raise AgentError(f"{logs}\nExecuting code was ended: {told}.", self.logger)
+        error = result["error"]
+        if error is not None:
+            said = f"{error['name']}\n{error['value']}\n{excerpt(error['traceback'], 20_000)}"
+            raise AgentError(f"{logs}\nExecuting code yielded an error:\n{said}", self.logger)
         return CodeOutput(output=_value(result["outputs"]), logs=logs, is_final_answer=False)
 
     def _final_answer(self, value: str) -> Any:
-        if len(value) >= LONGEST_VALUE:
-            again = self._client.code.run(
-                "import sys; print(end=sys.last_value.value)", context=self._context, timeout=self._timeout
-            )
-            value = again["stdout"]
         try:
             _check_pictures(json.loads(value.removeprefix("safe:")))
             return self._deserialize_final_answer(value)

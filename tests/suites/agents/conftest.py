@@ -17,6 +17,14 @@ def data_dir(tmp_path: Path) -> Iterator[Path]:
         yield tmp_path / "data"
 
 
+@pytest.fixture(scope="session")
+def shared_data_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """One for all tests that run Python by `client.code`: its packages are installed once for each data folder."""
+    place = tmp_path_factory.mktemp("shared") / "data"
+    with settings_of(place):
+        yield place
+
+
 @pytest.fixture
 def client(data_dir: Path) -> AsyncSandboxClient:
     return AsyncSandboxClient(policy="open")

@@ -91,6 +91,7 @@ def _events(blocks: list[Block]) -> Iterator[dict[str, Any]]:
     usage = {"input_tokens": 1, "output_tokens": 1}
     message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "scripted", "content": []}
     yield {"type": "message_start", "message": {**message, "stop_reason": None, "stop_sequence": None, "usage": usage}}
+    empty: Block
     for index, block in enumerate(blocks):
         if block["type"] == "text":
             empty, delta = {"type": "text", "text": ""}, {"type": "text_delta", "text": block["text"]}

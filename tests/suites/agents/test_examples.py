@@ -39,8 +39,8 @@ def claude(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", sorted(OF_AGENTS.keys() - {"claude_agent.py"}))
-def test_an_example_runs(name: str, tmp_path: Path) -> None:
-    assert OF_AGENTS[name] in run(name, tmp_path / "data", OPENAI_API_KEY="", HF_TOKEN="").splitlines()
+def test_an_example_runs(name: str, shared_data_dir: Path) -> None:
+    assert OF_AGENTS[name] in run(name, shared_data_dir, OPENAI_API_KEY="", HF_TOKEN="").splitlines()
 
 
 def test_the_claude_example_runs(tmp_path: Path, claude: dict[str, str]) -> None:
@@ -74,7 +74,7 @@ def test_the_claude_page(
     assert capsys.readouterr().out == "done\n"
 
 
-@pytest.mark.usefixtures("data_dir")
+@pytest.mark.usefixtures("shared_data_dir")
 def test_the_smolagents_page(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("smolagents.InferenceClientModel", _Answers)
     exec(program("smolagents.md"), {})

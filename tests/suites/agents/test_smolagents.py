@@ -47,8 +47,10 @@ class Doubler(Tool):
 
 
 @pytest.fixture
-def box(data_dir: Path) -> SandboxClient:
-    return SandboxClient(policy="open").for_thread("ada", "t")
+def box(shared_data_dir: Path) -> Iterator[SandboxClient]:
+    handle = SandboxClient(policy="open").for_thread("ada", "t")
+    yield handle
+    handle.close_session()
 
 
 @pytest.fixture
@@ -61,7 +63,7 @@ def executor(box: SandboxClient) -> Iterator[HutchExecutor]:
 # -- from end to end
 
 
-def test_an_agent_solves_its_task(data_dir: Path) -> None:
+def test_an_agent_solves_its_task(shared_data_dir: Path) -> None:
     model = Script(
         "import os\nvalue = double(given) + 1\nprint('as', os.environ['USER'], value)",
         "raise ValueError('wrong')",
@@ -107,7 +109,7 @@ def test_a_step_that_takes_too_long_ends(box: SandboxClient) -> None:
     executor.cleanup()
 
 
-def test_after_kill_9_the_files_are_there(box: SandboxClient, data_dir: Path) -> None:
+def test_after_kill_9_the_files_are_there(box: SandboxClient, shared_data_dir: Path) -> None:
     says_and_dies(
         """
         from hutch import SandboxClient
@@ -117,7 +119,7 @@ def test_after_kill_9_the_files_are_there(box: SandboxClient, data_dir: Path) ->
             HutchExecutor(client=box)("open('kept.txt', 'w').write('kept')")
         await asyncio.to_thread(work)
         """,
-        data_dir,
+        shared_data_dir,
     )
     executor = HutchExecutor(client=box)
     assert executor("open('kept.txt').read()").output == "'kept'"
@@ -125,7 +127,7 @@ def test_after_kill_9_the_files_are_there(box: SandboxClient, data_dir: Path) ->
     assert box.download_file_to_bytes("kept.txt") == b"kept", "the conversation's sandbox is not the executor's to end"
 
 
-def test_two_users_never_meet(data_dir: Path) -> None:
+def test_two_users_never_meet(shared_data_dir: Path) -> None:
     client = SandboxClient(policy="open")
     ada, bob = (HutchExecutor(client=client.for_thread(user, f"thread-of-{user}")) for user in ("ada", "bob"))
     ada("secret = 'hers'; open('mine', 'w').write(secret)")
