@@ -20,21 +20,27 @@ from collections.abc import Iterator, Sequence
 from io import BytesIO
 from typing import Any
 
-import PIL.Image
-from smolagents.local_python_executor import CodeOutput
-from smolagents.monitoring import AgentLogger
-from smolagents.remote_executors import RemotePythonExecutor
-from smolagents.utils import AgentError
+try:
+    import PIL.Image
+    from smolagents.local_python_executor import CodeOutput
+    from smolagents.monitoring import AgentLogger, LogLevel
+    from smolagents.remote_executors import RemotePythonExecutor
+    from smolagents.utils import AgentError
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError("hutch.tools.smolagents needs smolagents: pip install 'hutch[smolagents]'") from missing
 
 from hutch.client.sync_client import SandboxClient
 from hutch.model.code import CodeOutput as Shown
 from hutch.model.code import CodeResult
-from hutch.model.errors import HutchError
+from hutch.model.errors import HutchError, SessionExpiredError
 from hutch.tools.excerpt import excerpt
 
 INSTALL = re.compile(r"^\s*[!%]\s*pip3? install (.+)$", re.MULTILINE)
 INSTALL_SECONDS = 600.0
-INDEX_RULES = "client.egress.set([{'host': 'pypi.org'}, {'host': 'files.pythonhosted.org'}])"
+HOW = (
+    "A sandbox reaches only hosts that a rule allows. To allow those of the package index: "
+    "client.egress.set([{'host': 'packages.example.com'}]), with its names."
+)
 IMAGES = ("image/png", "image/jpeg")
 TEXTS = ("application/json", "text/html", "text/markdown", "text/latex", "image/svg+xml", "text/plain")
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -86,14 +92,14 @@ class HutchExecutor(RemotePythonExecutor):
         timeout: float = 120.0,
     ) -> None:
         """Raises: AgentError when a package cannot be installed, HutchError when there can be no sandbox."""
-        super().__init__(list(additional_imports), logger if logger is not None else AgentLogger(level=0))
+        super().__init__(list(additional_imports), logger if logger is not None else AgentLogger(level=LogLevel.OFF))
         self._owns_sandbox = client is None
         name = f"smolagents-{uuid.uuid4().hex}"
         self._client = client if client is not None else SandboxClient(policy="open").for_thread("smolagents", name)
         self._timeout = timeout
         self._set_up: dict[str, list[str]] = {}  # what a new interpreter must be told again
         self._recording: list[str] | None = None
-        self._context: str | None = self._client.code.create_context()["context_id"]
+        self._context = self._client.code.create_context()["context_id"]
         with self._as_set_up("answers"):
             self.run_code_raise_errors(SHOW_FINAL)
         self.installed_packages = self.install_packages(self.additional_imports)
@@ -133,9 +139,8 @@ class HutchExecutor(RemotePythonExecutor):
         with contextlib.suppress(HutchError):
             if self._owns_sandbox:
                 self._client.close_session()
-            elif self._context is not None:
+            else:
                 self._client.code.close_context(self._context)
-        self._context = None
 
     def _patch_final_answer_with_exception(self, final_answer_tool: Any) -> None:
         # It comes before each run of an agent; patched twice, the tool would call itself without end.
@@ -158,14 +163,20 @@ class HutchExecutor(RemotePythonExecutor):
 
     def _renew_if_stopped(self) -> str:
         """A new interpreter knows the tools and variables again; what the agent's own steps made is gone."""
-        status = {one["context_id"]: one["status"] for one in self._client.code.contexts()}.get(self._context or "")
+        gone = "variables and imports of earlier steps are gone"
+        try:
+            known = {one["context_id"]: one["status"] for one in self._client.code.contexts()}
+        except SessionExpiredError:
+            self._client.execute("true")  # in a new session
+            known, gone = {}, f"{gone}, and the files"
+        status = known.get(self._context)
         if status in ("idle", "busy"):
             return ""
         if status is None:
             self._context = self._client.code.create_context()["context_id"]
         for code in (code for codes in list(self._set_up.values()) for code in codes):
             self._client.code.run(code, context=self._context, timeout=self._timeout)
-        return "[a new interpreter: variables and imports of earlier steps are gone]\n" if self._set_up else ""
+        return f"[a new interpreter: {gone}]\n"
 
     def _install(self, packages: str) -> None:
         done = self._client.execute(
@@ -175,11 +186,7 @@ class HutchExecutor(RemotePythonExecutor):
         )
         if done["exit_code"] != 0:
             said = excerpt(done["stderr"] or done["stdout"], 4000)
-            raise AgentError(
-                f"pip could not install {packages}: {said}\nA sandbox reaches only what a rule allows. To allow the "
-                f"package index: {INDEX_RULES}",
-                self.logger,
-            )
+            raise AgentError(f"pip could not install {packages}: {said}\n{HOW}", self.logger)
         self._client.code.run(SEE_PACKAGES, context=self._context, timeout=self._timeout)
 
     # -- results

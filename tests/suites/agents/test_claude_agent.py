@@ -101,6 +101,18 @@ async def test_the_clis_own_tools_are_turned_away(client: AsyncSandboxClient, ho
     assert not Path(path).exists()
 
 
+async def test_nor_do_sub_agents_get_at_them(client: AsyncSandboxClient, home: Path) -> None:
+    path = home / "made.txt"
+    task = use("Agent", description="d", prompt="make it", subagent_type="general-purpose", run_in_background=False)
+    everything: Any = {"type": "preset", "preset": "claude_code"}
+    with messages_api([task], [use("Bash", command=f"touch {path}")]) as api:
+        wanted = options(api, home, client.for_thread("ada", "t"), tools=everything)
+        await ask(replace(wanted, allowed_tools=["Bash", "Agent"]))
+        answered = [str(request["messages"]) for request in api.requests]
+    assert any("Bash would act on the host" in messages for messages in answered)
+    assert not path.exists()
+
+
 async def test_without_the_guard_the_cli_would_act_here(client: AsyncSandboxClient, home: Path) -> None:
     """That the guard is what held in the test above."""
     path = home / "made.txt"

@@ -101,6 +101,15 @@ def test_an_interpreter_that_ended_is_told_everything_again(executor: HutchExecu
     assert "new interpreter" not in executor("1").logs
 
 
+def test_a_session_that_expired_is_begun_again(executor: HutchExecutor, shared_data_dir: Path) -> None:
+    executor.send_tools({"double": Doubler()})
+    executor("open('f', 'w').write('x')")
+    SandboxClient(policy="open").for_thread("ada", "t").close_session()
+    after = executor("import os; print(double(4), os.path.exists('f'))")
+    assert "8 False" in after.logs
+    assert "and the files" in after.logs
+
+
 def test_a_step_that_takes_too_long_ends(box: SandboxClient) -> None:
     executor = HutchExecutor(client=box, timeout=1)
     executor("x = 5")

@@ -9,7 +9,12 @@ Needs the extra `claude-agent`.
 
 from __future__ import annotations
 
-from hutch.tools.claude_agent.guard import host_guard
-from hutch.tools.claude_agent.options import sandbox_options, sandbox_server
+try:
+    from hutch.tools.claude_agent.guard import host_guard
+    from hutch.tools.claude_agent.options import sandbox_options, sandbox_server
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        "hutch.tools.claude_agent needs the Claude Agent SDK: pip install 'hutch[claude-agent]'"
+    ) from missing
 
 __all__ = ["host_guard", "sandbox_options", "sandbox_server"]

@@ -9,9 +9,14 @@ Needs the extra `openai-agents`.
 
 from __future__ import annotations
 
-from hutch.tools.openai_agents.client import HutchSandboxClient, HutchSandboxOptions
-from hutch.tools.openai_agents.session import HutchSandboxSession, HutchSandboxState
-from hutch.tools.openai_agents.shell import shell_executor
+try:
+    from hutch.tools.openai_agents.client import HutchSandboxClient, HutchSandboxOptions
+    from hutch.tools.openai_agents.session import HutchSandboxSession, HutchSandboxState
+    from hutch.tools.openai_agents.shell import shell_executor
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        "hutch.tools.openai_agents needs the OpenAI Agents SDK: pip install 'hutch[openai-agents]'"
+    ) from missing
 
 __all__ = [
     "HutchSandboxClient",

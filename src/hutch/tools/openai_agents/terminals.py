@@ -75,7 +75,7 @@ class Terminal:
     async def aclose(self) -> None:
         if self._next is not None:
             self._next.cancel()
-            await asyncio.wait({self._next})
+            await asyncio.gather(self._next, return_exceptions=True)
         with contextlib.suppress(HutchError):
             await self.events.aclose()
 
@@ -98,12 +98,12 @@ class Terminals:
         events = cast("AsyncGenerator[OutputEvent, None]", self._box.attach(started["process_id"]))
         terminal = Terminal(started["process_id"], launch.tty, events)
         number = allocate_pty_process_id(set(self._open))
+        self._open[number] = terminal
         try:
             await self._make_room()
-            self._open[number] = terminal
             wanted = clamp_pty_yield_time_ms(START_MS if yield_seconds is None else int(yield_seconds * 1000))
             return await self._update(number, terminal, wanted, most_tokens)
-        except BaseException:  # its caller never learns the number, so nobody could end it
+        except asyncio.CancelledError:  # its caller never learns the number, so nobody could end it
             self._open.pop(number, None)
             await asyncio.shield(self._end(terminal))
             raise
@@ -132,7 +132,12 @@ class Terminals:
             await self._end(self._open.popitem()[1])
 
     async def _update(self, number: int, terminal: Terminal, wait_ms: int, most_tokens: int | None) -> PtyExecUpdate:
-        text = await terminal.collect(wait_ms / 1000)
+        try:
+            text = await terminal.collect(wait_ms / 1000)
+        except HutchError:
+            self._open.pop(number, None)
+            await self._end(terminal)
+            raise
         ended = terminal.exit_code is not None
         if ended and self._open.pop(number, None) is not None:
             await terminal.aclose()
@@ -145,7 +150,7 @@ class Terminals:
         )
 
     async def _make_room(self) -> None:
-        if len(self._open) < PTY_PROCESSES_MAX:
+        if len(self._open) <= PTY_PROCESSES_MAX:
             return
         meta = [(number, one.last_used, one.exit_code is not None) for number, one in self._open.items()]
         oldest = process_id_to_prune_from_meta(meta)
