@@ -12,7 +12,8 @@ from tests.client_rig import settings_of
 
 
 @pytest.fixture
-def data_dir(tmp_path: Path) -> Iterator[Path]:
+def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))  # where the Agents SDK puts its snapshots
     with settings_of(tmp_path / "data"):
         yield tmp_path / "data"
 

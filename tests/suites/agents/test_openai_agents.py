@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
-from agents import Agent, RunConfig, Runner, ShellTool
+from agents import Agent, RunConfig, Runner, RunState, ShellTool, function_tool
 from agents.run_context import RunContextWrapper
 from agents.sandbox import LocalSnapshotSpec, Manifest, SandboxAgent, SandboxPathGrant, SandboxRunConfig, User
 from agents.sandbox.capabilities import Filesystem, Shell
@@ -119,6 +119,32 @@ async def test_the_runner_makes_and_deletes_its_own_sandbox(client: AsyncSandbox
     assert await client.sessions() == []
 
 
+async def test_a_run_waits_for_approval_and_goes_on_elsewhere(client: AsyncSandboxClient) -> None:
+    """The runner ends the sandbox of a run that waits; what resumes it starts from its snapshot."""
+
+    @function_tool(needs_approval=True)
+    def pay(amount: int) -> str:
+        return f"paid {amount}"
+
+    model = ScriptedModel(
+        [
+            [function_call("exec_command", {"cmd": "echo 42 > bill"}, call_id="1")],
+            [function_call("pay", {"amount": 42}, call_id="2")],
+            [function_call("exec_command", {"cmd": "cat bill"}, call_id="3")],
+            [assistant_message("done")],
+        ]
+    )
+    agent = SandboxAgent(name="worker", model=model, capabilities=[Shell()], tools=[pay])
+    config = RunConfig(sandbox=SandboxRunConfig(client=HutchSandboxClient(client)), tracing_disabled=True)
+    waiting = await Runner.run(agent, "go", run_config=config)
+    assert await client.sessions() == []
+    state = await RunState.from_string(agent, waiting.to_state().to_string())
+    state.approve(state.get_interruptions()[0])
+    assert (await Runner.run(agent, state, run_config=config)).final_output == "done"
+    assert outputs(model)[1] == "paid 42"
+    assert outputs(model)[2].endswith("42\n")
+
+
 # -- commands
 
 
@@ -190,6 +216,17 @@ async def test_a_flood_costs_neither_memory_nor_the_session(client: AsyncSandbox
         assert b"yes" not in (await session.exec("ps axo comm=")).stdout
         with pytest.raises(PtySessionNotFoundError):
             await session.pty_write_stdin(session_id=seen.process_id, chars="")
+
+
+async def test_the_longest_unused_makes_room(client: AsyncSandboxClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hutch.tools.openai_agents.terminals.PTY_PROCESSES_MAX", 9)
+    async with started(client) as session:
+        opened = [await session.pty_exec_start("sleep 987", yield_time_s=0)]
+        opened += await asyncio.gather(*(session.pty_exec_start("sleep 987", yield_time_s=0) for _ in range(9)))
+        assert len({one.process_id for one in opened}) == 10
+        assert (await session.exec("ps axo comm= | grep -c sleep")).stdout == b"9\n"
+        with pytest.raises(PtySessionNotFoundError):
+            await session.pty_write_stdin(session_id=opened[0].process_id, chars="")
 
 
 # -- files
