@@ -163,6 +163,8 @@ async def test_commands_are_exact(client: AsyncSandboxClient) -> None:
         nul = await session.exec("echo a\0b")
         assert nul.exit_code == 126
         assert b"NUL byte" in nul.stderr
+        typed = await session.pty_exec_start("echo a\0b")
+        assert (typed.process_id, typed.exit_code) == (None, 126)
 
 
 async def test_time_is_up_for_the_whole_tree(client: AsyncSandboxClient) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import shlex
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -15,8 +14,6 @@ from urllib.parse import urlsplit
 from agents.sandbox.errors import (
     ConfigurationError,
     ErrorCode,
-    ExecTimeoutError,
-    ExecTransportError,
     ExposedPortUnavailableError,
     WorkspaceArchiveReadError,
     WorkspaceArchiveWriteError,
@@ -31,14 +28,11 @@ from agents.sandbox.types import ExecResult, ExposedPortEndpoint, User
 
 from hutch.client.async_client import AsyncSandboxClient
 from hutch.model.errors import CommandRejected, HutchError, InvalidRequest, NotSupported, SandboxFileNotFound
-from hutch.model.limits import MIB
-from hutch.model.process import ExecResult as Executed
-from hutch.model.process import StreamName
 from hutch.model.template import BASH
 from hutch.tools.openai_agents.archive import pack, spooled, unpack
+from hutch.tools.openai_agents.commands import CANNOT_RUN, context_of, refusal, run, unreachable
 from hutch.tools.openai_agents.terminals import Launch, Terminals
 
-CANNOT_RUN = 126  # a shell's exit code for a command that it may not run
 PLAIN_MODE = "-rw-r--r--"
 GONE = ("removing", "removed")
 
@@ -83,7 +77,7 @@ class HutchSandboxSession(BaseSandboxSession):
             session = await self._box.get_or_create_session(state.user_id, state.thread_id, state.timeout_minutes)
         except HutchError as error:
             raise WorkspaceStartError(
-                path=self._workspace_root_path(), message=str(error), context=_context(error), cause=error
+                path=self._workspace_root_path(), message=str(error), context=context_of(error), cause=error
             ) from error
         if session["template"] == BASH.name:
             raise ConfigurationError(
@@ -105,7 +99,7 @@ class HutchSandboxSession(BaseSandboxSession):
 
     async def _prepare_backend_workspace(self) -> None:
         root = self._workspace_root_path()
-        result = await self._run("", timeout=None, argv=("mkdir", "-p", "--", str(root)))
+        result = await self._run("mkdir", "-p", "--", root.as_posix())
         if not result.ok():
             raise WorkspaceStartError(path=root, context={"stderr": result.stderr.decode(errors="replace")})
 
@@ -134,48 +128,11 @@ class HutchSandboxSession(BaseSandboxSession):
 
     async def _exec_internal(self, *command: str | Path, timeout: float | None = None) -> ExecResult:
         argv = tuple(str(word) for word in command)
-        return await self._run(self._workspace_root_path().as_posix(), timeout=timeout, argv=argv)
+        return await self._run(*argv, cwd=self._workspace_root_path().as_posix(), timeout=timeout)
 
-    async def _run(self, cwd: str, *, timeout: float | None, argv: tuple[str, ...]) -> ExecResult:
-        """Raises: ExecTimeoutError, ExecTransportError (the sandbox is gone or cannot be reached)."""
+    async def _run(self, *argv: str, cwd: str | None = None, timeout: float | None = None) -> ExecResult:
         seconds = timeout if timeout is not None else self._reach.exec_seconds
-        try:
-            result = await self._box.execute(
-                f"exec {shlex.join(argv)}",
-                timeout=seconds,
-                auto_retry=False,  # a new, empty sandbox in mid-run would look like lost work
-                cwd=cwd or None,
-                env=await self.state.manifest.environment.resolve(),
-                leftovers="keep",
-            )
-            if not result["timed_out"]:
-                return ExecResult(
-                    stdout=await self._bytes(result, "stdout"),
-                    stderr=await self._bytes(result, "stderr") + _remarks(result),
-                    exit_code=result["exit_code"],
-                )
-        except (CommandRejected, InvalidRequest) as error:
-            return ExecResult(stdout=b"", stderr=f"{error.code}: {error}\n".encode(), exit_code=CANNOT_RUN)
-        except HutchError as error:
-            raise ExecTransportError(
-                command=argv, message=str(error), context=_context(error), cause=error, retryable=error.retryable
-            ) from error
-        said = {"stdout": result["stdout"][-2000:], "stderr": result["stderr"][-2000:]}
-        raise ExecTimeoutError(command=argv, timeout_s=seconds, context=said)
-
-    async def _bytes(self, result: Executed, stream: StreamName) -> bytes:
-        """What was printed, exactly: as text only what is UTF-8 comes unchanged."""
-        text = result[stream]
-        if "\ufffd" not in text:
-            return text.encode()
-        pieces, offset = [], 0
-        while offset < 10 * MIB:
-            chunk = await self._box.logs(result["process_id"], stream=stream, offset=offset, max_bytes=MIB)
-            pieces.append(chunk["data"])
-            offset = chunk["next_offset"]
-            if chunk["complete"] or not chunk["data"]:
-                break
-        return b"".join(pieces)
+        return await run(self._box, argv, cwd, await self.state.manifest.environment.resolve(), seconds)
 
     # -- files
 
@@ -188,7 +145,7 @@ class HutchSandboxSession(BaseSandboxSession):
         except SandboxFileNotFound as error:
             raise WorkspaceReadNotFoundError(path=target, cause=error) from error
         except HutchError as error:
-            raise WorkspaceArchiveReadError(path=target, context=_context(error), cause=error) from error
+            raise WorkspaceArchiveReadError(path=target, context=context_of(error), cause=error) from error
 
     async def _read_bounded(self, path: Path, *, max_bytes: int) -> bytes:
         try:
@@ -211,10 +168,10 @@ class HutchSandboxSession(BaseSandboxSession):
                 await asyncio.to_thread(spool.flush)
                 await self._box.upload_file(spool.name, target.as_posix())
             if mode != PLAIN_MODE:
-                await self._run("", timeout=None, argv=("chmod", _symbolic(mode), "--", target.as_posix()))
+                await self._run("chmod", _symbolic(mode), "--", target.as_posix())
         except HutchError as error:
             raise WorkspaceArchiveWriteError(
-                path=target, message=str(error), context=_context(error), cause=error
+                path=target, message=str(error), context=context_of(error), cause=error
             ) from error
 
     async def _mode(self, path: str) -> str:
@@ -236,7 +193,7 @@ class HutchSandboxSession(BaseSandboxSession):
                 self._reach.most_archive_bytes,
             )
         except HutchError as error:
-            raise WorkspaceArchiveReadError(path=root, context=_context(error), cause=error) from error
+            raise WorkspaceArchiveReadError(path=root, context=context_of(error), cause=error) from error
 
     async def hydrate_workspace(self, data: io.IOBase) -> None:
         """Raises: WorkspaceArchiveWriteError, WorkspaceWriteTypeError."""
@@ -245,7 +202,7 @@ class HutchSandboxSession(BaseSandboxSession):
             await unpack(self._box, root.as_posix(), coerce_write_payload(path=root, data=data).stream)
         except HutchError as error:
             raise WorkspaceArchiveWriteError(
-                path=root, message=str(error), context=_context(error), cause=error
+                path=root, message=str(error), context=context_of(error), cause=error
             ) from error
 
     async def _clear_workspace_root_on_resume(self) -> None:
@@ -279,10 +236,10 @@ class HutchSandboxSession(BaseSandboxSession):
         )
         try:
             return await self._terminals.start(launch, yield_time_s, max_output_tokens)
+        except (CommandRejected, InvalidRequest) as error:
+            return PtyExecUpdate(None, refusal(error), CANNOT_RUN, None)
         except HutchError as error:
-            raise ExecTransportError(
-                command=argv, message=str(error), context=_context(error), cause=error, retryable=error.retryable
-            ) from error
+            raise unreachable(argv, error) from error
 
     async def pty_write_stdin(
         self,
@@ -296,9 +253,7 @@ class HutchSandboxSession(BaseSandboxSession):
         try:
             return await self._terminals.write(session_id, chars, yield_time_s, max_output_tokens)
         except HutchError as error:
-            raise ExecTransportError(
-                command=("write_stdin",), message=str(error), context=_context(error), cause=error
-            ) from error
+            raise unreachable(("write_stdin",), error) from error
 
     async def pty_terminate_all(self) -> None:
         await self._terminals.close()
@@ -314,7 +269,7 @@ class HutchSandboxSession(BaseSandboxSession):
                 port=port,
                 exposed_ports=self.state.exposed_ports,
                 reason="backend_unavailable",
-                context={**_context(error), "detail": str(error)},
+                context={**context_of(error), "detail": str(error)},
                 cause=error,
                 retryable=False if isinstance(error, NotSupported) else error.retryable,
             ) from error
@@ -323,10 +278,6 @@ class HutchSandboxSession(BaseSandboxSession):
         return ExposedPortEndpoint(
             host=at.hostname or "", port=at.port or (443 if tls else 80), tls=tls, query=at.query
         )
-
-
-def _context(error: HutchError) -> dict[str, object]:
-    return {"backend": "hutch", "code": error.code, **error.details}
 
 
 def _refuse_user(user: str | User | None) -> None:
@@ -340,17 +291,7 @@ def _refuse_user(user: str | User | None) -> None:
         )
 
 
-def _remarks(result: Executed) -> bytes:
-    """What the exit code alone does not tell."""
-    said = []
-    if result["limit"] is not None:
-        said.append(f"hutch: the command hit the limit '{result['limit']}' of its sandbox\n")
-    if result["truncated"]:
-        said.append(f"hutch: {result['stdout_bytes'] + result['stderr_bytes']} bytes were printed; this is the start\n")
-    return "".join(said).encode()
-
-
 def _symbolic(permissions: str) -> str:
-    """ "-rwxr-x---" as chmod reads it."""
+    """What `stat` shows (-rwxr-x---) as chmod reads it."""
     user, group, other = (permissions[start : start + 3].replace("-", "") for start in (1, 4, 7))
     return f"u={user},g={group},o={other}"
