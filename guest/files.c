@@ -103,7 +103,7 @@ size_t put_entry(char *to, const struct stat *found, int folder, const char *nam
 void op_stat(int connection, struct request *request)
 {
     struct stat found;
-    char entry[sizeof(struct entry_head) + MAX_TARGET];
+    char entry[sizeof(struct entry_head) + MAX_TARGET + sizeof(uint64_t)];
     char *path = path_of(connection, request);
     if (!path)
         return;
@@ -111,8 +111,12 @@ void op_stat(int connection, struct request *request)
     int fd = resolve(path, request->head.flags, O_PATH | (follow ? 0 : O_NOFOLLOW), 0);
     if (fd < 0 || fstat(fd, &found) < 0)
         answer_error(connection, errno, "stat");
-    else
-        answer(connection, KIND_OK, entry, put_entry(entry, &found, fd, "", "", 0), -1);
+    else {
+        size_t size = put_entry(entry, &found, fd, "", "", 0);
+        uint64_t inode = found.st_ino;
+        memcpy(entry + size, &inode, sizeof inode);
+        answer(connection, KIND_OK, entry, size + sizeof inode, -1);
+    }
     if (fd >= 0)
         close(fd);
 }

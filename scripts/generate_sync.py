@@ -18,8 +18,10 @@ TARGET = CLIENT / "sync_client.py"
 SOURCES = (
     "async_shell.py",
     "async_files.py",
+    "async_egress.py",
     "async_code.py",
     "async_git.py",
+    "async_drive.py",
     "async_client.py",
     "async_batch.py",
     "async_bash_tool.py",
@@ -40,11 +42,24 @@ from hutch.client.async_bash_tool import AsyncBashTool
 from hutch.client.async_batch import AsyncBatchSandboxClient
 from hutch.client.async_client import AsyncSandboxClient, OutputCallback
 from hutch.client.async_code import AsyncCode, CodeCallback
+from hutch.client.async_drive import AsyncDrive, DriveData
+from hutch.client.async_egress import AsyncEgress
 from hutch.client.async_files import AsyncFiles
 from hutch.client.async_git import AsyncGit
 from hutch.client.async_shell import AsyncConnection, AsyncShell
 from hutch.client.portal import Portal
 from hutch.model.code import CODE_TIMEOUT, CodeContext, CodeResult
+from hutch.model.drive import (
+    DriveEdit,
+    DriveEntry,
+    DriveFile,
+    DriveHits,
+    DriveMatches,
+    DriveUsage,
+    DriveVersion,
+    PlacedFile,
+)
+from hutch.model.egress import EgressRecord, HostRule, HostRuleInfo
 from hutch.model.files import FileEvent, FileInfo, FileListing, UploadResult
 from hutch.model.git import (
     GitBranch,
@@ -60,6 +75,7 @@ from hutch.model.git import (
 from hutch.model.preview import Preview, PreviewInfo
 from hutch.model.process import ExecResult, LogChunk, OutputEvent, ProcessInfo, SignalScope, StreamName
 from hutch.model.session import SandboxInfo, SessionInfo
+from hutch.model.template import TemplateInfo
 '''
 
 
@@ -85,7 +101,8 @@ def wrapped_class(annotation: ast.expr | None, classes: set[str]) -> str | None:
 
 def call_arguments(arguments: ast.arguments) -> str:
     positional = [argument.arg for argument in arguments.args[1:]]
-    return ", ".join(positional + [f"{argument.arg}={argument.arg}" for argument in arguments.kwonlyargs])
+    more = [f"*{arguments.vararg.arg}"] if arguments.vararg else []
+    return ", ".join(positional + more + [f"{argument.arg}={argument.arg}" for argument in arguments.kwonlyargs])
 
 
 def signature(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:

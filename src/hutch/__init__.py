@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         ClientClosed,
         CommandRejected,
         ContextNotFound,
+        DriveFileNotFound,
         FileConflict,
         Forbidden,
         GitFailed,
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
         WallMissing,
         WorkerLost,
     )
+    from hutch.tools.direct import create_sandbox_tools
+    from hutch.tools.session import SandboxSession
 
 __version__ = "0.1.0.dev0"
 
@@ -65,6 +68,7 @@ __all__ = [
     "ClientClosed",
     "CommandRejected",
     "ContextNotFound",
+    "DriveFileNotFound",
     "FileConflict",
     "Forbidden",
     "GitFailed",
@@ -89,6 +93,7 @@ __all__ = [
     "SandboxFileNotFound",
     "SandboxMoved",
     "SandboxNotFound",
+    "SandboxSession",
     "SandboxUnavailable",
     "ServerUnreachable",
     "SessionExpiredError",
@@ -98,6 +103,7 @@ __all__ = [
     "Unauthorized",
     "WallMissing",
     "WorkerLost",
+    "create_sandbox_tools",
 ]
 
 _HOMES = {
@@ -107,6 +113,8 @@ _HOMES = {
     "BashTool": "hutch.client.sync_client",
     "BatchSandboxClient": "hutch.client.sync_client",
     "SandboxClient": "hutch.client.sync_client",
+    "SandboxSession": "hutch.tools.session",
+    "create_sandbox_tools": "hutch.tools.direct",
 }
 
 

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 pytest.register_assert_rewrite(
-    *(f"hutch.testing.client_contract_{part}" for part in ("commands", "errors", "files", "open", "sessions"))
+    *(
+        f"hutch.testing.client_contract_{part}"
+        for part in ("commands", "drive", "errors", "files", "open", "placing", "sessions")
+    )
 )
 
 from hutch.engine.assemble import HOMES  # noqa: E402 - the rewrite must come before the import

@@ -274,7 +274,7 @@ def test_ports_carry_bytes_both_ways(tmp_path: Path) -> None:
             while data := await stream.receive():
                 await stream.send(data.upper())
 
-        stage.machine(sandbox).listen(8080, echo)
+        stage.machine(sandbox).serve(8080, echo)
         connection = await stage.engine.ports.connect(TENANT, sandbox, 8080)
         await connection.send(b"hello")
         assert await connection.receive() == b"HELLO"

@@ -57,7 +57,7 @@ def test_an_open_connection_keeps_it_awake(tmp_path: Path) -> None:
         async def answer(stream: object) -> None:
             await asyncio.sleep(20)
 
-        machine.listen(80, answer)
+        machine.serve(80, answer)
         connection = await stage.engine.ports.connect(TENANT, sandbox, 80)
         await asyncio.sleep(0.4)
         assert machine.alive

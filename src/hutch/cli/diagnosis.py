@@ -160,6 +160,7 @@ async def _ask_provider(settings: Settings, data: DataFolder) -> tuple[ProviderR
 
 
 async def _report(settings: Settings) -> tuple[ProviderReport | None, list[str]]:
+    from hutch.engine.interpreter.trees import Trees, trees_folder
     from hutch.providers.registry import make_provider
 
     if platform.system() != "Linux" and settings.provider == "bubblewrap":
@@ -172,7 +173,8 @@ async def _report(settings: Settings) -> tuple[ProviderReport | None, list[str]]
             await provider.aclose()
     except HutchError as error:
         return None, [error.message]
-    return report, _troubles(report)
+    gap = Trees(trees_folder(settings.data_dir)).gap()
+    return replace(report, notes=(*report.notes, *([gap] if gap else []))), _troubles(report)
 
 
 def _troubles(report: ProviderReport) -> list[str]:

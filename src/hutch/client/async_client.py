@@ -7,12 +7,14 @@ on that thread's.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
 from hutch.client.async_code import AsyncCode
+from hutch.client.async_drive import AsyncDrive
+from hutch.client.async_egress import AsyncEgress
 from hutch.client.async_files import AsyncFiles, local_pieces, save_locally
 from hutch.client.async_git import AsyncGit
 from hutch.client.async_shell import AsyncConnection, AsyncShell
@@ -20,6 +22,7 @@ from hutch.client.binding import UNBOUND, Binding, ContextSlot, FixedSlot
 from hutch.client.open_transport import resolve
 from hutch.client.transport import SessionOrder, Transport, WriteOrder
 from hutch.engine.loop import LoopThread, close_items
+from hutch.model.drive import DriveFile, PlacedFile
 from hutch.model.errors import HutchError, NoActiveSession, SessionExpiredError
 from hutch.model.files import FileListing, UploadResult
 from hutch.model.preview import Preview, PreviewInfo
@@ -33,6 +36,7 @@ from hutch.model.process import (
     StreamName,
 )
 from hutch.model.session import SandboxInfo, SessionInfo
+from hutch.model.template import TemplateInfo
 
 OutputCallback = Callable[[str], None]
 
@@ -47,6 +51,8 @@ class AsyncSandboxClient:
         policy: "strict" (26 programs, commands are judged) or "open", or the path of a profile of your own (TOML).
         template: the kind of sandbox, instead of the one that belongs to the policy.
         data_dir: where files and state live, for "local"; default is HUTCH_DATA_DIR.
+        embeddings: an object with `embed_documents` and `embed_query` (LangChain's `Embeddings`), for "local": drives
+            are then searched by meaning, too.
     """
 
     def __init__(
@@ -58,14 +64,17 @@ class AsyncSandboxClient:
         policy: str | os.PathLike[str] | None = None,
         template: str | None = None,
         data_dir: str | os.PathLike[str] | None = None,
+        embeddings: object | None = None,
     ) -> None:
         """Raises: InvalidRequest, SettingsInvalid."""
-        self._options = resolve(mode, server_url, api_key, policy, template, data_dir)
+        self._options = resolve(mode, server_url, api_key, policy, template, data_dir, embeddings)
         self._transport: Transport = self._options.transport
         self._slot: ContextSlot | FixedSlot = ContextSlot()
         self.files: AsyncFiles = AsyncFiles(self._transport, self._sandbox)
+        self.egress: AsyncEgress = AsyncEgress(self._transport.egress, self._sandbox)
         self.code: AsyncCode = AsyncCode(self._transport.code, self._sandbox)
         self.git: AsyncGit = AsyncGit(self._transport.git, self._sandbox)
+        self.drive: AsyncDrive = AsyncDrive(self._transport.drive, self._user)
 
     @property
     def loop_thread(self) -> LoopThread:
@@ -104,8 +113,10 @@ class AsyncSandboxClient:
         handle._transport = self._transport
         handle._slot = FixedSlot(Binding(user_id=user_id, thread_id=thread_id, timeout_minutes=timeout_minutes))
         handle.files = AsyncFiles(handle._transport, handle._sandbox)
+        handle.egress = AsyncEgress(handle._transport.egress, handle._sandbox)
         handle.code = AsyncCode(handle._transport.code, handle._sandbox)
         handle.git = AsyncGit(handle._transport.git, handle._sandbox)
+        handle.drive = AsyncDrive(handle._transport.drive, handle._user)
         return handle
 
     async def get_or_create_session(
@@ -123,6 +134,20 @@ class AsyncSandboxClient:
         session, sandbox_id = await self._transport.ensure_session(order)
         self._slot.set(Binding(user_id, thread_id, session["session_id"], sandbox_id, timeout_minutes))
         return session
+
+    def drive_of(self, user_id: str) -> AsyncDrive:
+        """The drive of a user, whoever is bound here; safe to pass anywhere."""
+        return AsyncDrive(self._transport.drive, lambda: user_id)
+
+    def _user(self) -> str:
+        """The user of the current binding. Raises: NoActiveSession."""
+        user_id = self._slot.get().user_id
+        if user_id is None:
+            raise NoActiveSession(
+                "No user is bound in this task or thread. Call get_or_create_session(user_id=…, thread_id=…) first, "
+                "or use client.drive_of(user_id)."
+            )
+        return user_id
 
     async def _sandbox(self) -> str:
         """The sandbox of the current binding.
@@ -192,6 +217,10 @@ class AsyncSandboxClient:
     async def health(self) -> Mapping[str, Any]:
         """How the machines' walls stand, and how many sandboxes run."""
         return await self._transport.health()
+
+    async def templates(self) -> list[TemplateInfo]:
+        """The kinds of sandboxes there are: what may run in each, and its limits."""
+        return await self._transport.templates()
 
     async def set_cwd(self, path: str) -> None:
         """Working folder of later commands: below /workspace. Raises: PathRejected, SandboxFileNotFound."""
@@ -452,6 +481,28 @@ class AsyncSandboxClient:
     async def download_file_to_bytes(self, remote_name: str) -> bytes:
         """The bytes of a file. Raises: SandboxFileNotFound, PathRejected, LimitExceeded, SessionExpiredError."""
         return await self.files.read(remote_name)
+
+    async def place(self, paths: Sequence[str]) -> list[PlacedFile]:
+        """Copy files of the user's drive into the workspace: to their names, or where two of them share one, each to
+        its folder. All are looked at before any is sent; what is still there unchanged is not sent again.
+
+        Raises: DriveFileNotFound, LimitExceeded, PathRejected, FileConflict, InvalidRequest, NoActiveSession.
+        """
+        return await self._transport.drive.place(await self._sandbox(), self._user(), paths)
+
+    async def place_bytes(self, files: Sequence[tuple[str, bytes]]) -> list[PlacedFile]:
+        """The same for content that comes from elsewhere, as pairs of a path and its bytes.
+
+        Raises: LimitExceeded, PathRejected, FileConflict, InvalidRequest, NoActiveSession.
+        """
+        return await self._transport.drive.place_bytes(await self._sandbox(), files)
+
+    async def save_to_drive(self, filename: str, drive_path: str) -> DriveFile:
+        """Copy a file of the workspace into the user's drive.
+
+        Raises: SandboxFileNotFound, PathRejected, LimitExceeded, FileConflict, NoActiveSession.
+        """
+        return await self._transport.drive.save(await self._sandbox(), self._user(), filename, drive_path)
 
     async def list_files(self) -> FileListing:
         """Regular files at the top of the workspace, newest first; `files.list` walks folders."""

@@ -9,6 +9,8 @@ from typing import Any, cast
 
 from hutch.client.http_calls import Call, Caller, Query, segment, unreachable
 from hutch.client.http_code import HttpCode
+from hutch.client.http_drive import HttpDrive
+from hutch.client.http_egress import HttpEgress
 from hutch.client.http_git import HttpGit
 from hutch.client.http_streams import events, open_stream
 from hutch.client.transport import Connection, SessionOrder, WriteOrder
@@ -27,6 +29,7 @@ from hutch.model.process import (
     StreamName,
 )
 from hutch.model.session import SandboxInfo, SessionInfo
+from hutch.model.template import TemplateInfo
 from hutch.model.wire import unpack_chunk, unpack_event
 
 WAITED_AT_MOST = 50.0  # seconds for an answer without a sign of life: what stands between may end longer ones
@@ -41,8 +44,10 @@ class Http:
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
+        self.egress = HttpEgress(caller)
         self.code = HttpCode(caller)
         self.git = HttpGit(caller)
+        self.drive = HttpDrive(caller)
         self._policies: OrderedDict[str, str] = OrderedDict()  # of sandboxes, by the name of the profile
 
     # -- sessions
@@ -268,6 +273,9 @@ class Http:
 
     async def health(self) -> Mapping[str, Any]:
         return cast("Mapping[str, Any]", await self._caller.json(Call("GET", "/v1/doctor", seconds=START_SECONDS)))
+
+    async def templates(self) -> list[TemplateInfo]:
+        return cast(list[TemplateInfo], await self._caller.json(Call("GET", "/v1/templates")))
 
     async def aclose(self) -> None:
         await self._caller.aclose()

@@ -9,9 +9,12 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from hutch.client.in_process_code import InProcessCode
+from hutch.client.in_process_drive import InProcessDrive
+from hutch.client.in_process_egress import InProcessEgress
 from hutch.client.in_process_git import InProcessGit
 from hutch.client.transport import Connection, SessionOrder, WriteOrder
 from hutch.engine.assemble import Engine, EngineHome
+from hutch.engine.drive.embedding import ObjectEmbedder
 from hutch.engine.files import WriteRequest
 from hutch.engine.sessions import SessionRequest
 from hutch.model.errors import NotSupported
@@ -28,6 +31,7 @@ from hutch.model.process import (
     StreamName,
 )
 from hutch.model.session import SandboxInfo, SessionInfo
+from hutch.model.template import TemplateInfo
 
 T = TypeVar("T")
 Act = Callable[[Engine], Coroutine[Any, Any, T]]
@@ -36,11 +40,13 @@ Act = Callable[[Engine], Coroutine[Any, Any, T]]
 class InProcess:
     """Implements `Transport`."""
 
-    def __init__(self, home: EngineHome, tenant: str = LOCAL_TENANT) -> None:
+    def __init__(self, home: EngineHome, tenant: str = LOCAL_TENANT, embedder: ObjectEmbedder | None = None) -> None:
         self._home = home
         self._tenant = tenant
+        self.egress = InProcessEgress(home, tenant)
         self.code = InProcessCode(home, tenant)
         self.git = InProcessGit(home, tenant)
+        self.drive = InProcessDrive(home, tenant, embedder)
 
     async def _do(self, act: Act[T]) -> T:
         return await self._home.do(act)
@@ -162,6 +168,9 @@ class InProcess:
 
     async def health(self) -> Mapping[str, Any]:
         return await self._do(lambda engine: engine.health())
+
+    async def templates(self) -> list[TemplateInfo]:
+        return await self._do(lambda engine: engine.templates())
 
     async def aclose(self) -> None:
         """The engine belongs to the process, not to one client: it ends at exit."""

@@ -50,6 +50,7 @@ def resolve(
     policy: str | os.PathLike[str] | None,
     template: str | None,
     data_dir: str | os.PathLike[str] | None,
+    embeddings: object | None = None,
 ) -> ClientOptions:
     """Raises: InvalidRequest, SettingsInvalid."""
     if mode not in ("local", "remote"):
@@ -59,6 +60,8 @@ def resolve(
     if mode == "remote":
         if data_dir is not None:
             raise InvalidRequest('data_dir belongs to mode="local": a server has its own.')
+        if embeddings is not None:
+            raise InvalidRequest('embeddings belong to mode="local": a server is told by HUTCH_EMBEDDINGS_URL.')
         return _remote(settings, server_url, api_key, chosen, check)
     if server_url is not None or api_key is not None:
         raise InvalidRequest('server_url and api_key belong to mode="remote".')
@@ -66,9 +69,11 @@ def resolve(
         settings = replace(settings, data_dir=Path(data_dir).absolute())
     from hutch.client.in_process import InProcess
     from hutch.engine.assemble import HOMES
+    from hutch.engine.drive.embedding import ObjectEmbedder
 
     home = HOMES.get(settings)
-    return ClientOptions(mode, chosen, settings, home.thread, InProcess(home), check)
+    transport = InProcess(home, embedder=None if embeddings is None else ObjectEmbedder(embeddings))
+    return ClientOptions(mode, chosen, settings, home.thread, transport, check)
 
 
 def _remote(

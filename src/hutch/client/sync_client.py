@@ -11,11 +11,24 @@ from hutch.client.async_bash_tool import AsyncBashTool
 from hutch.client.async_batch import AsyncBatchSandboxClient
 from hutch.client.async_client import AsyncSandboxClient, OutputCallback
 from hutch.client.async_code import AsyncCode, CodeCallback
+from hutch.client.async_drive import AsyncDrive, DriveData
+from hutch.client.async_egress import AsyncEgress
 from hutch.client.async_files import AsyncFiles
 from hutch.client.async_git import AsyncGit
 from hutch.client.async_shell import AsyncConnection, AsyncShell
 from hutch.client.portal import Portal
 from hutch.model.code import CODE_TIMEOUT, CodeContext, CodeResult
+from hutch.model.drive import (
+    DriveEdit,
+    DriveEntry,
+    DriveFile,
+    DriveHits,
+    DriveMatches,
+    DriveUsage,
+    DriveVersion,
+    PlacedFile,
+)
+from hutch.model.egress import EgressRecord, HostRule, HostRuleInfo
 from hutch.model.files import FileEvent, FileInfo, FileListing, UploadResult
 from hutch.model.git import (
     GitBranch,
@@ -31,6 +44,7 @@ from hutch.model.git import (
 from hutch.model.preview import Preview, PreviewInfo
 from hutch.model.process import ExecResult, LogChunk, OutputEvent, ProcessInfo, SignalScope, StreamName
 from hutch.model.session import SandboxInfo, SessionInfo
+from hutch.model.template import TemplateInfo
 
 
 class Shell:
@@ -165,6 +179,51 @@ class Files:
     def watch(self, path: str = ".", *, recursive: bool = False) -> Iterator[FileEvent]:
         """Changes from now on, until the iterator is closed. Raises: SandboxFileNotFound, NotSupported."""
         return self._portal.iterate(self._core.watch, path, recursive=recursive)
+
+
+class Egress:
+    """A sandbox has no network. By its rules, programs in it reach the hosts that are named, through a proxy."""
+
+    _core: AsyncEgress
+    _portal: Portal
+
+    @classmethod
+    def _over(cls, core: AsyncEgress, portal: Portal) -> Egress:
+        made = object.__new__(cls)
+        made._core = core
+        made._portal = portal
+        return made
+
+    def rules(self) -> list[HostRuleInfo]:
+        """The rules there are; of secret headers only the names. Raises: NoActiveSession, SessionExpiredError."""
+        return self._portal.run(self._core.rules)
+
+    def set(self, rules: Sequence[HostRule | Mapping[str, Any]]) -> list[HostRuleInfo]:
+        """Let the sandbox reach these hosts and no others, from now on; an empty list: none.
+
+        Args:
+            rules: such as `{"host": "pypi.org"}` or `HostRule("*.example.com", ports=(443,))`; see `HostRule`.
+
+        Connections that are open and would not pass any more are cut. The rules stay through restarts of the sandbox.
+
+        Raises: InvalidRequest, NotSupported, Forbidden, FileConflict (port 3128 is taken in the sandbox),
+            NoActiveSession, SessionExpiredError, SandboxUnavailable.
+        """
+        return self._portal.run(self._core.set, rules)
+
+    def allow(self, *rules: HostRule | Mapping[str, Any] | str) -> list[HostRuleInfo]:
+        """Let the sandbox reach these hosts, too (a name alone is a rule). A rule for a host that has one replaces it.
+
+        Raises: as `set`.
+        """
+        return self._portal.run(self._core.allow, *rules)
+
+    def log(self, *, after: int = 0, limit: int = 100) -> list[EgressRecord]:
+        """The latest requests with a `record_id` above `after`, the oldest first; the last 1,000 are kept.
+
+        Raises: InvalidRequest, NoActiveSession, SessionExpiredError.
+        """
+        return self._portal.run(self._core.log, after=after, limit=limit)
 
 
 class Code:
@@ -386,6 +445,114 @@ class Git:
         return self._portal.run(self._core.config, key, value, path=path)
 
 
+class Drive:
+    """Paths are absolute, like /memories/notes.md. Folders are there while files are below them."""
+
+    _core: AsyncDrive
+    _portal: Portal
+
+    @classmethod
+    def _over(cls, core: AsyncDrive, portal: Portal) -> Drive:
+        made = object.__new__(cls)
+        made._core = core
+        made._portal = portal
+        return made
+
+    def read_file(self, path: str, *, offset: int = 0, length: int | None = None, version: int | None = None) -> bytes:
+        """The bytes of a file, or a range of them, as it is now or as a version was.
+
+        Raises: DriveFileNotFound, PathRejected (a folder), InvalidRequest.
+        """
+        return self._portal.run(self._core.read_file, path, offset=offset, length=length, version=version)
+
+    def read_text(self, path: str) -> str:
+        """The text of a file. Raises: InvalidRequest when it is no UTF-8 text, DriveFileNotFound, PathRejected."""
+        return self._portal.run(self._core.read_text, path)
+
+    def stream(
+        self, path: str, *, offset: int = 0, length: int | None = None, version: int | None = None
+    ) -> Iterator[bytes]:
+        """The same as `read_file`, piece by piece: memory stays flat at any size."""
+        return self._portal.iterate(self._core.stream, path, offset=offset, length=length, version=version)
+
+    def write_file(self, path: str, data: DriveData, *, overwrite: bool = True) -> DriveFile:
+        """Store a file; it appears whole or not at all. What it replaces stays a version of it.
+
+        Raises: LimitExceeded (quota), PathRejected, FileConflict.
+        """
+        return self._portal.run(self._core.write_file, path, data, overwrite=overwrite)
+
+    def edit_file(self, path: str, old: str, new: str, *, replace_all: bool = False) -> DriveEdit:
+        """Replace a text that stands in a file once, or with `replace_all` wherever it stands.
+
+        Raises: InvalidRequest (not there, there more than once, no text), DriveFileNotFound, LimitExceeded.
+        """
+        return self._portal.run(self._core.edit_file, path, old, new, replace_all=replace_all)
+
+    def ls(self, path: str = "/", *, recursive: bool = False) -> list[DriveEntry]:
+        """What lies in a folder; with `recursive` also below it. Raises: DriveFileNotFound, PathRejected."""
+        return self._portal.run(self._core.ls, path, recursive=recursive)
+
+    def glob(self, pattern: str, path: str = "/") -> list[DriveEntry]:
+        """Files whose path below `path` fits `*`, `?`, `[…]` and `**` (any folders). Raises: InvalidRequest."""
+        return self._portal.run(self._core.glob, pattern, path)
+
+    def grep(
+        self,
+        pattern: str,
+        path: str = "/",
+        *,
+        regex: bool = False,
+        ignore_case: bool = False,
+        glob: str | None = None,
+        max_matches: int = 1000,
+    ) -> DriveMatches:
+        """Lines of text files that hold `pattern`, or with `regex` match it (Python's regular expressions).
+
+        Raises: InvalidRequest, LimitExceeded (an expression that takes too long), DriveFileNotFound.
+        """
+        return self._portal.run(
+            self._core.grep, pattern, path, regex=regex, ignore_case=ignore_case, glob=glob, max_matches=max_matches
+        )
+
+    def stat(self, path: str) -> DriveEntry:
+        """Raises: DriveFileNotFound, PathRejected."""
+        return self._portal.run(self._core.stat, path)
+
+    def move(self, source: str, target: str, *, overwrite: bool = False) -> None:
+        """Give a file or folder another path. Raises: DriveFileNotFound, FileConflict."""
+        self._portal.run(self._core.move, source, target, overwrite=overwrite)
+
+    def delete(self, path: str, *, recursive: bool = False) -> None:
+        """Delete a file, or a folder with all in it; `undo` brings a file back, for thirty days.
+
+        Raises: DriveFileNotFound, FileConflict (a folder, without `recursive`).
+        """
+        self._portal.run(self._core.delete, path, recursive=recursive)
+
+    def versions(self, path: str) -> list[DriveVersion]:
+        """The versions that are kept, the latest first. Raises: DriveFileNotFound."""
+        return self._portal.run(self._core.versions, path)
+
+    def undo(self, path: str) -> DriveFile:
+        """Take the last change of a file back: it is as the version before, or there again when it was deleted.
+
+        Raises: DriveFileNotFound, InvalidRequest (nothing to go back to), FileConflict.
+        """
+        return self._portal.run(self._core.undo, path)
+
+    def search(self, query: str, *, path: str = "/", limit: int = 20) -> DriveHits:
+        """Files about something: by their words, and by meaning where an embedder is set; `by` says which it was.
+
+        Raises: InvalidRequest.
+        """
+        return self._portal.run(self._core.search, query, path=path, limit=limit)
+
+    def usage(self) -> DriveUsage:
+        """What this user's drive holds, and may hold."""
+        return self._portal.run(self._core.usage)
+
+
 class SandboxClient:
     """Sandboxes for agents: one per conversation thread, with files that stay while the conversation lasts.
 
@@ -396,13 +563,17 @@ class SandboxClient:
         policy: "strict" (26 programs, commands are judged) or "open", or the path of a profile of your own (TOML).
         template: the kind of sandbox, instead of the one that belongs to the policy.
         data_dir: where files and state live, for "local"; default is HUTCH_DATA_DIR.
+        embeddings: an object with `embed_documents` and `embed_query` (LangChain's `Embeddings`), for "local": drives
+            are then searched by meaning, too.
     """
 
     _core: AsyncSandboxClient
     _portal: Portal
     files: Files
+    egress: Egress
     code: Code
     git: Git
+    drive: Drive
 
     def __init__(
         self,
@@ -413,15 +584,24 @@ class SandboxClient:
         policy: str | os.PathLike[str] | None = None,
         template: str | None = None,
         data_dir: str | os.PathLike[str] | None = None,
+        embeddings: object | None = None,
     ) -> None:
         """Raises: InvalidRequest, SettingsInvalid."""
         self._core = AsyncSandboxClient(
-            mode, server_url, api_key=api_key, policy=policy, template=template, data_dir=data_dir
+            mode,
+            server_url,
+            api_key=api_key,
+            policy=policy,
+            template=template,
+            data_dir=data_dir,
+            embeddings=embeddings,
         )
         self._portal = Portal(self._core.loop_thread)
         self.files = Files._over(self._core.files, self._portal)
+        self.egress = Egress._over(self._core.egress, self._portal)
         self.code = Code._over(self._core.code, self._portal)
         self.git = Git._over(self._core.git, self._portal)
+        self.drive = Drive._over(self._core.drive, self._portal)
 
     @classmethod
     def _over(cls, core: AsyncSandboxClient, portal: Portal) -> SandboxClient:
@@ -429,8 +609,10 @@ class SandboxClient:
         made._core = core
         made._portal = portal
         made.files = Files._over(made._core.files, made._portal)
+        made.egress = Egress._over(made._core.egress, made._portal)
         made.code = Code._over(made._core.code, made._portal)
         made.git = Git._over(made._core.git, made._portal)
+        made.drive = Drive._over(made._core.drive, made._portal)
         return made
 
     @property
@@ -472,6 +654,10 @@ class SandboxClient:
         """
         return self._portal.run(self._core.get_or_create_session, user_id, thread_id, timeout_minutes, shared=shared)
 
+    def drive_of(self, user_id: str) -> Drive:
+        """The drive of a user, whoever is bound here; safe to pass anywhere."""
+        return Drive._over(self._core.drive_of(user_id), self._portal)
+
     def close_session(self) -> None:
         """End the session and delete its files. Never raises for a session that is gone already."""
         self._portal.run(self._core.close_session)
@@ -487,6 +673,10 @@ class SandboxClient:
     def health(self) -> Mapping[str, Any]:
         """How the machines' walls stand, and how many sandboxes run."""
         return self._portal.run(self._core.health)
+
+    def templates(self) -> list[TemplateInfo]:
+        """The kinds of sandboxes there are: what may run in each, and its limits."""
+        return self._portal.run(self._core.templates)
 
     def set_cwd(self, path: str) -> None:
         """Working folder of later commands: below /workspace. Raises: PathRejected, SandboxFileNotFound."""
@@ -668,6 +858,28 @@ class SandboxClient:
     def download_file_to_bytes(self, remote_name: str) -> bytes:
         """The bytes of a file. Raises: SandboxFileNotFound, PathRejected, LimitExceeded, SessionExpiredError."""
         return self._portal.run(self._core.download_file_to_bytes, remote_name)
+
+    def place(self, paths: Sequence[str]) -> list[PlacedFile]:
+        """Copy files of the user's drive into the workspace: to their names, or where two of them share one, each to
+        its folder. All are looked at before any is sent; what is still there unchanged is not sent again.
+
+        Raises: DriveFileNotFound, LimitExceeded, PathRejected, FileConflict, InvalidRequest, NoActiveSession.
+        """
+        return self._portal.run(self._core.place, paths)
+
+    def place_bytes(self, files: Sequence[tuple[str, bytes]]) -> list[PlacedFile]:
+        """The same for content that comes from elsewhere, as pairs of a path and its bytes.
+
+        Raises: LimitExceeded, PathRejected, FileConflict, InvalidRequest, NoActiveSession.
+        """
+        return self._portal.run(self._core.place_bytes, files)
+
+    def save_to_drive(self, filename: str, drive_path: str) -> DriveFile:
+        """Copy a file of the workspace into the user's drive.
+
+        Raises: SandboxFileNotFound, PathRejected, LimitExceeded, FileConflict, NoActiveSession.
+        """
+        return self._portal.run(self._core.save_to_drive, filename, drive_path)
 
     def list_files(self) -> FileListing:
         """Regular files at the top of the workspace, newest first; `files.list` walks folders."""

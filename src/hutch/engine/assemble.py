@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 from hutch.engine.audit import Audit
 from hutch.engine.context import Context
 from hutch.engine.deadlines import Sweeper
+from hutch.engine.drive.assemble import Drives, open_drives
+from hutch.engine.egress.service import Egress
 from hutch.engine.files import Files
 from hutch.engine.git.service import Git
 from hutch.engine.interpreter.service import Interpreter
@@ -22,6 +24,7 @@ from hutch.engine.keys import Keys
 from hutch.engine.loop import LoopThread, close_items
 from hutch.engine.moving import Moving
 from hutch.engine.observe import Watchers
+from hutch.engine.placing import Placing
 from hutch.engine.pool import Pool, PoolPlan
 from hutch.engine.ports import Ports
 from hutch.engine.previews import Previews
@@ -31,7 +34,7 @@ from hutch.engine.sandboxes import Sandboxes
 from hutch.engine.sessions import Sessions
 from hutch.engine.survey import Surveyor
 from hutch.model.errors import SettingsInvalid, StoreUnavailable
-from hutch.model.template import BASH, OPEN, Template
+from hutch.model.template import BASH, OPEN, Template, TemplateInfo
 from hutch.model.wire import plain
 from hutch.policy import OPEN as OPEN_PROFILE
 from hutch.policy import STRICT, Judge
@@ -40,6 +43,7 @@ from hutch.providers.registry import make_provider
 from hutch.settings import Settings
 from hutch.store.audit import AuditStore
 from hutch.store.database import Database, open_database
+from hutch.store.egress import EgressStore
 from hutch.store.keys import KeyStore
 from hutch.store.locations import Locations
 from hutch.store.previews import PreviewStore
@@ -60,9 +64,13 @@ class Engine:
     files: Files
     code: Interpreter
     git: Git
+    trees: Trees
     ports: Ports
     previews: Previews
+    egress: Egress
     context: Context
+    drive: Drives
+    placing: Placing
     moving: Moving
     pool: Pool
     sweeper: Sweeper
@@ -74,7 +82,13 @@ class Engine:
     async def health(self) -> Mapping[str, Any]:
         """Walls, limits and counts, for doctor and the health page."""
         report = plain(await self.provider.report())
+        if gap := await asyncio.to_thread(self.trees.gap):
+            report["notes"].append(gap)
         return {"provider": report, "running": self.sandboxes.running, "spare": self.pool.spare}
+
+    async def templates(self) -> list[TemplateInfo]:
+        """What each kind of sandbox may do and use here."""
+        return [_facts(template) for _, template in sorted(self.sandboxes.templates.items())]
 
     async def aclose(self) -> None:
         """End what this process runs. Sessions and files stay. A step that fails does not stop the next one."""
@@ -83,7 +97,9 @@ class Engine:
                 self.store.aclose,
                 self.provider.aclose,
                 self.sandboxes.close,
+                self.egress.close,
                 self.pool.close,
+                self.drive.close,
                 self.audit.close,
                 self.sweeper.close,
             ):
@@ -136,14 +152,22 @@ async def assemble(settings: Settings, provider: Provider | None = None, place: 
     except BaseException:
         await store.aclose()
         raise
-    engine = _wired(settings, provider, database, store, sandboxes, watchers)
+    drives = open_drives(settings, None if place.database_url is None else database)
+    engine = _wired(settings, provider, database, store, sandboxes, watchers, drives)
     engine.sweeper.start()
+    engine.egress.start()
     engine.pool.fill()
     return engine
 
 
 def _wired(
-    settings: Settings, provider: Provider, database: Database, store: Store, sandboxes: Sandboxes, watchers: Watchers
+    settings: Settings,
+    provider: Provider,
+    database: Database,
+    store: Store,
+    sandboxes: Sandboxes,
+    watchers: Watchers,
+    drives: Drives,
 ) -> Engine:
     judges = {"strict": Judge(STRICT), "open": Judge(OPEN_PROFILE)}
     pool = Pool(
@@ -166,8 +190,16 @@ def _wired(
         changed=sweeper.changed,
         watchers=watchers,
     )
-    processes = Processes(sandboxes, judges.__getitem__, settings.max_command_timeout, watchers)
+    egress = Egress(
+        sandboxes=sandboxes,
+        store=EgressStore(database),
+        worker_id=store.worker_id,
+        capabilities=provider.capabilities,
+        private_tenants=settings.egress_private_tenants,
+    )
+    processes = Processes(sandboxes, judges.__getitem__, settings.max_command_timeout, watchers, egress)
     trees = Trees(trees_folder(settings.data_dir))
+    files = Files(sandboxes, watchers)
     return Engine(
         settings=settings,
         store=store,
@@ -175,24 +207,42 @@ def _wired(
         sandboxes=sandboxes,
         sessions=sessions,
         processes=processes,
-        files=Files(sandboxes, watchers),
+        files=files,
         code=Interpreter(sandboxes, trees, settings.max_command_timeout, watchers),
+        trees=trees,
         git=Git(sandboxes, processes, settings.max_command_timeout),
         ports=Ports(sandboxes),
         previews=Previews(PreviewStore(database), sandboxes),
+        egress=egress,
         context=Context(sandboxes),
+        drive=drives,
+        placing=Placing(drives.files, files, sandboxes),
         moving=Moving(sandboxes=sandboxes, store=store, locations=Locations(database), provider=provider),
         pool=pool,
         sweeper=sweeper,
         keys=Keys(KeyStore(database)),
         audit=Audit(AuditStore(database)),
         watchers=watchers,
-        surveyor=Surveyor(sandboxes, pool, settings.max_pool_size),
+        surveyor=Surveyor(sandboxes, pool, egress, settings.max_pool_size),
     )
 
 
 def _templates(settings: Settings) -> dict[str, Template]:
     return {"bash": replace(BASH, limits=settings.bash_limits()), "open": OPEN}
+
+
+def _facts(template: Template) -> TemplateInfo:
+    limits = template.limits
+    return {
+        "name": template.name,
+        "policy": template.policy,
+        "programs": sorted(STRICT.programs) if template.strict else [],
+        "timeout": limits.timeout,
+        "memory_bytes": limits.memory_bytes,
+        "file_bytes": limits.file_bytes,
+        "workspace_bytes": limits.workspace_bytes,
+        "workspace_files": limits.workspace_files,
+    }
 
 
 def _sandbox_folder(data_dir: Path) -> Path:

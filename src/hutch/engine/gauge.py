@@ -130,8 +130,22 @@ class WorkspaceGauge:
         """
         if (sure := self.sure_room(machine, size)) is not None:
             return sure
-        limits = self._limits
         usage = await self.count(machine)
+        self._check(usage, size or 0, new_files)
+        return self._room(usage)
+
+    async def room_for_all(self, machine: Machine, size: int, new_files: int) -> None:
+        """Raises: LimitExceeded when so many bytes in so many more files would pass a limit of the workspace."""
+        usage = self._at_most(machine)
+        if usage is None or self._nearly_full(usage.bytes + size, usage.files + new_files):
+            usage = await self.count(machine)
+        self._check(usage, size, new_files)
+
+    def _nearly_full(self, size: int, files: int) -> bool:
+        return size >= self._limits.workspace_bytes // 2 or files >= self._limits.workspace_files // 2
+
+    def _check(self, usage: Usage, size: int, new_files: int) -> None:
+        limits = self._limits
         if usage.files + new_files > limits.workspace_files:
             raise LimitExceeded(
                 f"Workspace holds {usage.files} files of at most {limits.workspace_files}. Remove files first.",
@@ -139,9 +153,8 @@ class WorkspaceGauge:
                 maximum=limits.workspace_files,
                 actual=usage.files,
             )
-        if limits.workspace_bytes - usage.bytes < (size or 0):
+        if limits.workspace_bytes - usage.bytes < size:
             raise workspace_full(limits.workspace_bytes, usage.bytes, size)
-        return self._room(usage)
 
 
 def file_too_large(maximum: int, actual: int) -> LimitExceeded:

@@ -15,8 +15,17 @@ from hutch.engine.process_log import ProcessLog
 from hutch.model.errors import ProcessNotFound
 from hutch.model.process import ProcessInfo
 from hutch.model.template import Template
-from hutch.providers.base import Machine, MachineSpec
+from hutch.providers.base import FileIdentity, Machine, MachineSpec
 from hutch.store.records import SandboxRecord, SessionRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A file that was sent: what, and what it was in the sandbox then."""
+
+    origin: str
+    identity: FileIdentity
+
 
 FINISHED_KEPT = 64  # ended processes whose output can still be read
 
@@ -35,6 +44,7 @@ class LiveSandbox:
     busy: int = 0  # calls under way, and shells or connections that are open
     died: bool = False  # the machine ended before its time; the next result says so
     removed: bool = False
+    placed: dict[str, Placed] = field(default_factory=dict[str, "Placed"])  # by path; forgotten at a restart
     processes: dict[str, ProcessLog] = field(default_factory=dict[str, ProcessLog])
     budget: SpoolBudget = field(init=False)
 

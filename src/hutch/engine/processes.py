@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 
 from hutch.engine.context import check_env
+from hutch.engine.egress.service import Egress
 from hutch.engine.live import LiveSandbox
 from hutch.engine.observe import CommandKind, EventName, Watchers, about
 from hutch.engine.process_log import ProcessLog
@@ -86,12 +87,18 @@ class StreamedCommand:
 
 class Processes:
     def __init__(
-        self, sandboxes: Sandboxes, judge_for: Callable[[str], Judge], max_timeout: float, watchers: Watchers
+        self,
+        sandboxes: Sandboxes,
+        judge_for: Callable[[str], Judge],
+        max_timeout: float,
+        watchers: Watchers,
+        egress: Egress,
     ) -> None:
         self._sandboxes = sandboxes
         self._judge_for = judge_for
         self._max_timeout = max_timeout
         self._watchers = watchers
+        self._egress = egress
         self._background: set[asyncio.Task[None]] = set()
 
     # -- commands that somebody waits for
@@ -163,7 +170,7 @@ class Processes:
         log = ProcessLog.new(spec, live.budget, live.spool_folder)
         try:
             machine = await self._sandboxes.machine(live)
-            log.process = process = await machine.spawn(_request(live, spec), log)
+            log.process = process = await machine.spawn(_request(live, spec, self._egress), log)
             log.recreated, live.died = live.died, False
         except BaseException:
             live.busy -= 1
@@ -334,8 +341,8 @@ def _refuse_lost(running: Running) -> None:
     )
 
 
-def _request(live: LiveSandbox, spec: ProcessSpec) -> SpawnRequest:
-    env = {**BASE_ENV, **live.record.env, **spec.env}
+def _request(live: LiveSandbox, spec: ProcessSpec, egress: Egress) -> SpawnRequest:
+    env = {**BASE_ENV, **egress.env(live, live.record.env, spec.env), **live.record.env, **spec.env}
     if spec.pty is not None:
         env.setdefault("TERM", "xterm-256color")
     if spec.command is not None:

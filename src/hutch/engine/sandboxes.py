@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,6 +49,7 @@ class Sandboxes:
         self._unremoved: dict[str, LiveSandbox] = {}
         self.moving: set[str] = set()  # on their way to another worker
         self.on_capacity_needed: Callable[[], bool] = lambda: False  # the pool gives up a spare machine
+        self.on_machine: Callable[[LiveSandbox, Machine], Awaitable[None]] = _nothing  # before it is used again
 
     # -- looking up
 
@@ -193,6 +194,7 @@ class Sandboxes:
                             "Another process holds this sandbox but does not answer. Stop that process, or wait for it."
                         )
                     await asyncio.sleep(RETRY_DELAY)
+            await self.on_machine(live, machine)
             return machine
 
     async def _refresh(self, live: LiveSandbox) -> None:
@@ -320,6 +322,10 @@ class Sandboxes:
         for live in self.live.values():
             if live.lock is not None:
                 live.lock.forget()
+
+
+async def _nothing(live: LiveSandbox, machine: Machine) -> None:
+    pass
 
 
 def make_folder(folder: Path) -> FolderLock:

@@ -106,6 +106,13 @@ class SandboxFileNotFound(HutchError, FileNotFoundError):
     http_status = 404
 
 
+class DriveFileNotFound(HutchError, FileNotFoundError):
+    """No such file, folder or version in this user's drive. details: `path`."""
+
+    code = "drive_file_not_found"
+    http_status = 404
+
+
 class PathRejected(HutchError, ValueError):
     """The path leaves the workspace, or is not the kind of file the call needs."""
 
@@ -291,6 +298,7 @@ ERRORS: Mapping[str, type[HutchError]] = {
         ProcessNotFound,
         ProcessEnded,
         SandboxFileNotFound,
+        DriveFileNotFound,
         PathRejected,
         FileConflict,
         PortUnreachable,

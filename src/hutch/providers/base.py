@@ -28,6 +28,7 @@ TREES_DIR = "/opt/hutch"
 class Capabilities:
     pty: bool
     ports: bool
+    listen: bool  # the host can listen on a sandbox's loopback (`Machine.listen`): what egress by rule needs
     watch: bool
     strict: bool  # can build the strict walls
     survives_engine: bool  # machines outlive the process that started them
@@ -113,6 +114,22 @@ class ByteStream(ABC):
     async def aclose(self) -> None: ...
 
 
+class Listener(ABC):
+    """A port of the sandbox's loopback that the host answers. It ends with its machine."""
+
+    port: int
+
+    @abstractmethod
+    async def accept(self) -> ByteStream:
+        """The next connection that something in the sandbox makes. One task at a time.
+
+        Raises: SandboxUnavailable when the machine has ended, or the listener was closed.
+        """
+
+    @abstractmethod
+    async def aclose(self) -> None: ...
+
+
 class FileReader(ABC):
     """An open regular file. `size` is what it held when opened."""
 
@@ -137,6 +154,16 @@ class FileWriter(ABC):
 
     @abstractmethod
     async def abort(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FileIdentity:
+    """Two that are equal: nobody wrote to the file, or put another one in its place."""
+
+    mode: int
+    size: int
+    mtime_ns: int
+    inode: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +196,10 @@ class Machine(ABC):
     async def stat(self, path: str) -> FileInfo:
         """Of the path itself: a symlink is not followed."""
 
+    async def identity(self, path: str) -> FileIdentity | None:
+        """Of the path itself; None: this provider cannot tell."""
+        return None
+
     @abstractmethod
     async def list(self, path: str, *, recursive: bool, max_entries: int) -> list[FileInfo]: ...
 
@@ -186,6 +217,10 @@ class Machine(ABC):
 
     @abstractmethod
     async def connect(self, port: int) -> ByteStream: ...
+
+    @abstractmethod
+    async def listen(self, port: int) -> Listener:
+        """Raises: NotSupported, FileConflict when something in the sandbox listens there, SandboxUnavailable."""
 
     @abstractmethod
     async def usage(self, max_files: int, max_bytes: int) -> Usage:

@@ -20,6 +20,8 @@ from hutch.server.rate import Rate
 from hutch.server.routes import (
     access,
     code,
+    drive,
+    egress,
     files,
     git,
     handover,
@@ -27,6 +29,7 @@ from hutch.server.routes import (
     metrics,
     mypa,
     mypa_files,
+    placing,
     ports,
     processes,
     sandboxes,
@@ -46,20 +49,8 @@ def create_api(engine: Engine, options: ServerOptions) -> FastAPI:
     """The routes, without what guards them."""
     app = bare(Services(engine, options, program_version(), rate=rate_of(options)))
     parts = (
-        health,
-        metrics,
-        sessions,
-        sandboxes,
-        processes,
-        files,
-        code,
-        git,
-        streams,
-        ports,
-        access,
-        handover,
-        mypa,
-        mypa_files,
+        *(health, metrics, sessions, sandboxes, processes, files, egress, code, git, streams, ports, drive, placing),
+        *(access, handover, mypa, mypa_files),
     )
     for module in parts:
         app.include_router(module.router)

@@ -106,6 +106,47 @@ class MoveBody(Body):
     overwrite: bool = False
 
 
+class RuleBody(Body):
+    """What the values must be like is the engine's to say."""
+
+    host: Text = Field(description="pypi.org, *.example.com, or an address with private")
+    ports: list[int] | None = Field(default=None, description="Default: 80 and 443.")
+    private: bool = Field(default=False, description="It may lie in a private network, or on the server itself.")
+    tls: bool | None = Field(default=None, description="Default: in tunnels yes, else only with headers.")
+    headers: dict[Text, Text] | None = Field(default=None, description="Secrets that are added to each request.")
+
+
+class RulesBody(Body):
+    rules: list[RuleBody]
+
+    def documents(self) -> list[dict[str, Any]]:
+        return [rule.model_dump() for rule in self.rules]
+
+    def hosts(self) -> str:
+        """For the audit trail: never the headers."""
+        return " ".join(rule.host for rule in self.rules) or "(none)"
+
+
+class PathBody(Body):
+    path: Text
+
+
+class EditBody(Body):
+    path: Text
+    old: Text
+    new: Text
+    replace_all: bool = False
+
+
+class PathsBody(Body):
+    paths: list[Text] = Field(max_length=MOST_ARGUMENTS)
+
+
+class SaveBody(Body):
+    filename: Text = Field(description="In the sandbox.")
+    path: Text = Field(description="In the drive.")
+
+
 class KeyBody(Body):
     name: Text
     scope: Scope = "use"

@@ -19,7 +19,10 @@ from hutch.server.answers import refusal
 PIECE_SECONDS = 60.0  # most time between two pieces of a body, and for a reader to take a piece of an answer
 MAX_JSON_BYTES = 4 * 1024 * 1024
 # Bodies that are handed on as they come. Any other is collected before anybody looks at a key, whatever it says it is.
-_STREAMED = re.compile(r"/v1/sandboxes/[^/]+/(files|processes/[^/]+/input)|/upload_file|/internal/sandboxes/[^/]+")
+_STREAMED = re.compile(
+    r"/v1/sandboxes/[^/]+/(files|drive/bytes|processes/[^/]+/input)|/v1/drive/files|/upload_file"
+    r"|/internal/sandboxes/[^/]+"
+)
 _ANY = "*"
 Network = IPv4Network | IPv6Network
 

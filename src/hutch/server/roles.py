@@ -158,7 +158,7 @@ async def _coordinator(
     assert server.database_url is not None, "checked with the settings"
     async with contextlib.AsyncExitStack() as ends:
         desk = await ends.enter_async_context(
-            open_desk(server.database_url, _redis(server), shared_data=server.shared_data)
+            open_desk(server.database_url, _redis(server), settings, shared_data=server.shared_data)
         )
         made = await ensure_first_key(desk.access.keys, settings.data_dir)
         forward = Forward(desk.registry.alive)

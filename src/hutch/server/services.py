@@ -13,6 +13,7 @@ from starlette.requests import HTTPConnection
 from hutch.engine.access import Access
 from hutch.engine.assemble import Engine
 from hutch.engine.audit import Audit
+from hutch.engine.drive.assemble import Drives
 from hutch.engine.keys import Keys
 from hutch.model.wire import PROTOCOL
 from hutch.server.calls import Calls
@@ -44,6 +45,7 @@ class Services:
     options: ServerOptions
     version: str
     lent: Access | None = None  # keys and audit trail of a server without an engine
+    lent_drive: Drives | None = None
     calls: Calls = field(default_factory=Calls)
     rate: Rate | None = None
     metrics: Metrics = field(default_factory=Metrics)
@@ -63,6 +65,10 @@ class Services:
     @property
     def audit(self) -> Audit:
         return self.engine.audit if self.lent is None else self.lent.audit
+
+    @property
+    def drive(self) -> Drives:
+        return self.engine.drive if self.lent_drive is None else self.lent_drive
 
 
 def services_of(connection: HTTPConnection) -> Services:

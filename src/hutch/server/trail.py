@@ -30,6 +30,7 @@ class Act:
 
     action: str = ""
     sandbox_id: str = ""
+    user_id: str = ""
     detail: str = ""
     outcome: str = "ok"
     told: bool = False  # the engine told of it, so that there is a row
@@ -58,6 +59,13 @@ def note(detail: str) -> None:
     act = _ACT.get()
     if act is not None:
         act.detail = f"{act.detail} {detail}".strip()
+
+
+def on_behalf_of(user_id: str) -> None:
+    """Whose things the call is about, where no session says it."""
+    act = _ACT.get()
+    if act is not None:
+        act.user_id = user_id
 
 
 def failed(error: HutchError) -> None:
@@ -92,6 +100,7 @@ class Trail:
                     tenant=caller.tenant,
                     key_id=caller.key_id,
                     action=act.action,
+                    user_id=act.user_id,
                     sandbox_id=act.sandbox_id,
                     detail=act.detail,
                     outcome=act.outcome,

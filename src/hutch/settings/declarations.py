@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from hutch.model.limits import MIB, Limits
+from hutch.model.principal import LOCAL_TENANT
 from hutch.model.template import BASH
 from hutch.settings import values
 
@@ -99,6 +100,12 @@ class Settings:
     max_pool_size: int = setting(
         80, "Sandboxes that may run at once, pooled and in use.", values.whole(1, 100_000), *both("MAX_POOL_SIZE")
     )
+    egress_private_tenants: frozenset[str] = setting(
+        frozenset({LOCAL_TENANT}),
+        "Tenants whose egress rules may name private addresses, which are this machine's own network; * is all.",
+        values.tenants,
+        "HUTCH_EGRESS_PRIVATE_TENANTS",
+    )
     aggressive_cleanup: bool = setting(
         True,
         "Whether a session's processes go when it is idle; its files stay.",
@@ -186,6 +193,25 @@ class Settings:
         values.uid_range,
         "HUTCH_UID_RANGE",
         default_text="the provider's",
+    )
+    drive_quota: int | None = setting(
+        None,
+        "Most bytes of each user's drive, as a number or like 500m, 10g.",
+        values.byte_count,
+        "HUTCH_DRIVE_QUOTA",
+        default_text="no limit",
+    )
+    embeddings_url: str | None = setting(
+        None,
+        "Address of an OpenAI-compatible service whose embeddings let a drive be searched by meaning.",
+        values.address,
+        "HUTCH_EMBEDDINGS_URL",
+    )
+    embeddings_model: str = setting(
+        "text-embedding-3-small", "The model it is asked for.", values.label, "HUTCH_EMBEDDINGS_MODEL"
+    )
+    embeddings_key: str | None = setting(
+        None, "Key for that service.", values.secret, "HUTCH_EMBEDDINGS_KEY", show=values.show_secret
     )
     sources: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)  # field -> variable that set it
 

@@ -63,6 +63,14 @@ def memory(text: str) -> int:
     return amount
 
 
+def byte_count(text: str) -> int:
+    match = re.fullmatch(r"([0-9]{1,15})([bkmg]?)", text.lower())
+    amount = int(match[1]) * _MEMORY_UNITS[match[2]] if match else 0
+    if not 0 < amount < 2**62:
+        raise Unusable("use a size such as 500m, 10g or a number of bytes")
+    return amount
+
+
 def cpu_quota(text: str) -> int:
     if text == "off":
         return 0
@@ -74,6 +82,12 @@ def cpu_quota(text: str) -> int:
 def word(text: str) -> str:
     if re.fullmatch(r"[a-z][a-z0-9_-]{0,63}", text) is None:
         raise Unusable("use a name of small letters, digits, - and _")
+    return text
+
+
+def label(text: str) -> str:
+    if not text.isprintable() or len(text) > 200:
+        raise Unusable("use a name of at most 200 characters")
     return text
 
 
@@ -120,6 +134,13 @@ def host_names(text: str) -> frozenset[str]:
     names = frozenset(name.strip().lower().rstrip(".") for name in text.split(",") if name.strip())
     if not names or not all(name == "*" or re.fullmatch(r"[a-z0-9._:-]{1,253}", name) for name in names):
         raise Unusable("use host names without scheme and port, with commas between; * is any")
+    return names
+
+
+def tenants(text: str) -> frozenset[str]:
+    names = frozenset(name.strip() for name in text.split(",") if name.strip())
+    if not names:
+        raise Unusable("use names of tenants with commas between; * is all")
     return names
 
 

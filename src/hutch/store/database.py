@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from hutch.store import failures
 
 T = TypeVar("T")
 BUSY_SECONDS = 5.0
+Dialect = Literal["sqlite", "postgresql"]
 
 
 class Cursor(Protocol):
@@ -34,6 +35,8 @@ Work = Callable[[Connection], T]  # may be run again from its beginning, after a
 class Database(Protocol):
     """Every method: Raises StoreUnavailable (with cause and remedy), ClientClosed, InvalidRequest (text that cannot be
     stored)."""
+
+    dialect: Dialect  # for what cannot be said in words that both know: search
 
     async def read(self, work: Work[T]) -> T:
         """Run `work` without a lock. One statement sees one state of the database; two may see two."""

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from hutch.model.errors import ClientClosed
 from hutch.store import failures
-from hutch.store.database import BUSY_SECONDS, Connection, Work
+from hutch.store.database import BUSY_SECONDS, Connection, Dialect, Work
 from hutch.store.postgres_link import STATEMENT_SECONDS, Call, Link
 from hutch.store.postgres_words import Place
 from hutch.store.schema import read_migrations
@@ -31,6 +31,8 @@ MIGRATE_SECONDS = 300.0
 
 class PostgresDatabase:
     """A `Database`. Use `open`."""
+
+    dialect: Dialect = "postgresql"
 
     def __init__(self, place: Place, busy_seconds: float) -> None:
         self._place = place

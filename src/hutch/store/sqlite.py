@@ -7,6 +7,7 @@ connections. Several processes may share the file: readers never wait, writers w
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sqlite3
 import time
@@ -15,8 +16,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from hutch.model.errors import ClientClosed
-from hutch.store import failures
-from hutch.store.database import BUSY_SECONDS, Work
+from hutch.store import failures, sqlite_vectors
+from hutch.store.database import BUSY_SECONDS, Dialect, Work
 from hutch.store.schema import migrate, read_migrations
 
 T = TypeVar("T")
@@ -30,6 +31,8 @@ _WAL_BYTES = 4 * 1024 * 1024
 class SqliteDatabase:
     """A `Database`. Use `open`."""
 
+    dialect: Dialect = "sqlite"
+
     def __init__(
         self, path: Path, connection: sqlite3.Connection, executor: ThreadPoolExecutor, busy_seconds: float
     ) -> None:
@@ -41,13 +44,14 @@ class SqliteDatabase:
         self._closed = False
 
     @classmethod
-    async def open(cls, path: Path, *, busy_seconds: float = BUSY_SECONDS) -> SqliteDatabase:
-        """Open the file, made with its folder when missing, and bring its schema up to date.
+    async def open(cls, path: Path, *, busy_seconds: float = BUSY_SECONDS, vectors: bool = False) -> SqliteDatabase:
+        """Open the file, made with its folder when missing, and bring its schema up to date; with `vectors`, where it
+        can be had, able to compare them.
 
         Raises: StoreUnavailable.
         """
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hutch-store")
-        opening = executor.submit(_connect, path, busy_seconds)
+        opening = executor.submit(_connect, path, busy_seconds, vectors)
         try:
             connection = await asyncio.shield(asyncio.wrap_future(opening))
         except asyncio.CancelledError:
@@ -113,7 +117,7 @@ class SqliteDatabase:
             raise failures.no_text(error) from error
 
 
-def _connect(path: Path, busy_seconds: float) -> sqlite3.Connection:
+def _connect(path: Path, busy_seconds: float, vectors: bool = False) -> sqlite3.Connection:
     if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
         needed = ".".join(map(str, _OLDEST_SQLITE))
         raise failures.unavailable(path, f"SQLite is {sqlite3.sqlite_version}, older than {needed}", "update SQLite")
@@ -121,8 +125,12 @@ def _connect(path: Path, busy_seconds: float) -> sqlite3.Connection:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         is_new = not path.exists()
         # Not bound to a thread by the module, as it is closed where no thread of ours may be left.
-        connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
+        with sqlite_vectors.offered() if vectors else contextlib.nullcontext():
+            connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
         try:
+            if vectors:
+                with contextlib.suppress(sqlite3.Error):  # `sqlite_vectors.missing` says it, where somebody asks
+                    sqlite_vectors.load(connection)
             if is_new:
                 # By name, never through a descriptor of our own: closing one would drop the locks that this process
                 # holds on the file through other connections. SQLite gives its side files the same mode.

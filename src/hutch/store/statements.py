@@ -193,11 +193,12 @@ def add_event(
 
 
 def delete_sandbox(connection: Connection, held: Held, event: str) -> bool:
-    """Forget the sandbox and its session; the events stay a while. False when it is not there, or not ours."""
+    """Forget the sandbox with all that is its own; the events stay a while. False when it is not there, or not ours."""
     gone = connection.execute(f"SELECT state FROM sandboxes WHERE {HELD}", held).fetchone()
     if gone is None:
         return False
-    connection.execute("DELETE FROM sessions WHERE sandbox_id = ?", held[:1])
+    for table in ("sessions", "egress_rules", "egress_log"):
+        connection.execute(f"DELETE FROM {table} WHERE sandbox_id = ?", held[:1])
     connection.execute("DELETE FROM sandboxes WHERE sandbox_id = ?", held[:1])
     add_event(connection, held[0], event, gone[0], "removed")
     return True

@@ -12,11 +12,15 @@ tests holds for both. Commands are those that the fake provider knows, too.
 from __future__ import annotations
 
 from hutch.testing.client_contract_commands import CommandContract
+from hutch.testing.client_contract_drive import DriveContract
 from hutch.testing.client_contract_errors import ErrorContract
 from hutch.testing.client_contract_files import ClientFileContract
 from hutch.testing.client_contract_open import OpenContract
+from hutch.testing.client_contract_placing import PlacingContract
 from hutch.testing.client_contract_sessions import SessionContract
 
 
-class ClientContract(SessionContract, CommandContract, OpenContract, ClientFileContract, ErrorContract):
+class ClientContract(
+    SessionContract, CommandContract, OpenContract, ClientFileContract, DriveContract, PlacingContract, ErrorContract
+):
     """Every test of the contract."""

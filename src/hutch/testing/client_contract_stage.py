@@ -99,7 +99,7 @@ class _Face:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._target, _RENAMED.get(name, name))
-        if name == "files":
+        if name in ("code", "drive", "egress", "files", "git"):
             return over_sync(found)
         return _call(found) if inspect.ismethod(found) else found
 
@@ -119,7 +119,7 @@ def _call(method: Callable[..., Any]) -> Callable[..., Any]:
     returns = str(inspect.signature(method).return_annotation)
     if returns.startswith("Iterator"):
         return lambda *args, **kwargs: _items(method(*args, **kwargs))
-    if method.__name__ == "for_thread":
+    if method.__name__ in ("for_thread", "drive_of"):
         return lambda *args, **kwargs: over_sync(method(*args, **kwargs))
 
     async def run(*args: Any, **kwargs: Any) -> Any:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from hutch.model.clock import iso
 from hutch.model.errors import FileConflict, HutchError, InvalidRequest, PathRejected, SandboxFileNotFound
 from hutch.model.files import FileEvent, FileInfo, FileKind
+from hutch.providers.base import FileIdentity
 
 _MAX_LINKS = 40  # what the kernel follows before it says "loop"
 _MAX_NAME_BYTES = 255
@@ -186,6 +187,11 @@ class Tree:
     def stat(self, path: str) -> FileInfo:
         place = self.find(path, follow=False)
         return _info(place.path, place.existing())
+
+    def identity(self, path: str) -> FileIdentity:
+        node = self.find(path, follow=False).existing()
+        _, kind_bits, size = _kind(node)
+        return FileIdentity(kind_bits | node.mode, size, round(node.modified * 1e9), id(node))
 
     def list(self, path: str, *, recursive: bool, max_entries: int) -> list[FileInfo]:
         place = self.find(path)

@@ -7,12 +7,20 @@ import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import count
 
-from hutch.model.errors import InvalidRequest, NotSupported, PortUnreachable, SandboxFileNotFound, SandboxUnavailable
+from hutch.model.errors import (
+    FileConflict,
+    InvalidRequest,
+    NotSupported,
+    PortUnreachable,
+    SandboxFileNotFound,
+    SandboxUnavailable,
+)
 from hutch.model.files import FileEvent, FileInfo
 from hutch.model.session import WORKSPACE_DIR
 from hutch.providers.base import (
     ByteStream,
     Capabilities,
+    FileIdentity,
     FileReader,
     FileWriter,
     Machine,
@@ -22,8 +30,9 @@ from hutch.providers.base import (
     SpawnRequest,
     Usage,
 )
+from hutch.providers.base import Listener as HostListener
 from hutch.testing.fake_files import File, Folder, Tree
-from hutch.testing.fake_ports import stream_pair
+from hutch.testing.fake_ports import FakeListener, stream_pair
 from hutch.testing.fake_process import Behaviour, FakeProcess, Listener, Running
 from hutch.testing.faults import Faults
 
@@ -43,6 +52,7 @@ class FakeMachine(Machine):
         self._pids = count(2)  # 1 is the guest
         self._processes: list[FakeProcess] = []
         self._listeners: dict[int, Listener] = {}
+        self._host_listeners: list[FakeListener] = []
         self._connections: set[asyncio.Task[None]] = set()
         self._stopped: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -54,10 +64,11 @@ class FakeMachine(Machine):
     def running(self) -> Sequence[Running]:
         return [task for process in self._processes for task in process.living()]
 
-    def listen(self, port: int, listener: Listener) -> None:
+    def serve(self, port: int, listener: Listener) -> None:
+        """As a program of the sandbox would."""
         self._listeners[port] = listener
 
-    def unlisten(self, port: int) -> None:
+    def unserve(self, port: int) -> None:
         self._listeners.pop(port, None)
 
     def die(self, reason: str = "the machine died") -> None:
@@ -66,6 +77,8 @@ class FakeMachine(Machine):
             return
         self._stopped.set_result(reason)
         self._listeners.clear()
+        for listener in self._host_listeners:
+            listener.end()
         for process in list(self._processes):
             process.lose()
         for connection in self._connections:
@@ -123,6 +136,10 @@ class FakeMachine(Machine):
         await self._file_call("stat")
         return self.tree.stat(path)
 
+    async def identity(self, path: str) -> FileIdentity | None:
+        await self._file_call("stat")
+        return self.tree.identity(path)
+
     async def list(self, path: str, *, recursive: bool, max_entries: int) -> list[FileInfo]:
         await self._file_call("list")
         return self.tree.list(path, recursive=recursive, max_entries=max_entries)
@@ -169,16 +186,30 @@ class FakeMachine(Machine):
             raise PortUnreachable(f"nothing in the sandbox listens on port {port}", port=port)
         ours, theirs = stream_pair()
 
-        async def serve() -> None:
+        async def answer() -> None:
             try:
                 await listener(theirs)
             finally:
                 await theirs.aclose()
 
-        connection = asyncio.get_running_loop().create_task(serve())
+        connection = asyncio.get_running_loop().create_task(answer())
         self._connections.add(connection)
         connection.add_done_callback(self._connections.discard)
         return ours
+
+    async def listen(self, port: int) -> HostListener:
+        self._require_alive()
+        if not self._capabilities.listen:
+            raise NotSupported("the fake was told to have no listeners")
+        if not 0 < port < 65536:
+            raise InvalidRequest(f"{port} is not a port")
+        await self._faults.before("listen")
+        if port in self._listeners:
+            raise FileConflict(f"something in the sandbox listens on port {port}")
+        listener = FakeListener(port, lambda: self.unserve(port))
+        self._host_listeners.append(listener)
+        self.serve(port, listener.answer)
+        return listener
 
     async def usage(self, max_files: int, max_bytes: int) -> Usage:
         await self._file_call("usage")

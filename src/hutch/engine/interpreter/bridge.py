@@ -1,8 +1,8 @@
 """Runs in the sandbox, in its own Python: starts an ipykernel and speaks for it in JSON lines.
 
-What comes in (stdin):   {"do": "run", "code": …}   {"do": "interrupt"}
+What comes in (stdin):   {"do": "run", "id": …, "code": …}   {"do": "interrupt"}
 What goes out (stdout):  ready · stdout, stderr (text) · part (mime, text, json) closed by display or result ·
-                         error (name, value, traceback) · done (count, lost) · dead (code)
+                         error (name, value, traceback) · done (id, count, lost) · dead (code)
 
 It is sent as text to `python3 -I -c`, so it stands alone; its arguments are the tree's library folder. Whatever it says
 is believed by nobody: the code it runs can reach its descriptors. Between two runs it says nothing.
@@ -31,15 +31,33 @@ LONGEST_ERROR = 100_000
 IDLE_SECONDS = 2.0  # a kernel that has replied says soon that it is idle; what it said before that may have been lost
 COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
-# The tree stands behind what the sandbox installed for itself, and before the system's own packages.
+# The tree stands behind what the sandbox installed for itself, and before the system's own packages. What a cell prints
+# beyond its share is dropped where it is printed: else it would fill the memory of the kernel, on its way out.
 KERNEL = """
-import sys
-library, connection = sys.argv[1:3]
+import contextlib, sys
+library, connection, share = sys.argv[1], sys.argv[2], int(sys.argv[3])
 if sys.path[0] == "":
     del sys.path[0]
 system = [n for n, p in enumerate(sys.path) if p.startswith("/usr/") and p.endswith("-packages")]
 sys.path.insert(system[0] if system else len(sys.path), library)
+from IPython.core.interactiveshell import InteractiveShell
+from ipykernel.iostream import OutStream
 from ipykernel.kernelapp import IPKernelApp
+write, left = OutStream.write, {}
+def write_share(stream, text):
+    cell, room = left.get(stream.name, ("", 0))
+    now = stream.parent_header.get("msg_id")
+    room = share if now != cell else room
+    rest = max(0, room - len(text))
+    left[stream.name] = now, rest
+    if room:
+        write(stream, text[:room])
+        if room >> 20 != rest >> 20:
+            stream.flush()
+    return len(text)
+OutStream.write = write_share
+if hasattr(InteractiveShell, "_tee"):  # keeps all that was ever printed
+    InteractiveShell._tee = lambda self, channel: contextlib.nullcontext()
 IPKernelApp.launch_instance(argv=["-f", connection, "--HistoryManager.enabled=False"])
 """
 
@@ -113,7 +131,7 @@ class Bridge:
         env = {**os.environ, "IPYTHONDIR": folder, "JUPYTER_RUNTIME_DIR": folder, "JPY_PARENT_PID": str(os.getpid())}
         env.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
         self.kernel = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", KERNEL, self.library, connection),
+            *(sys.executable, "-c", KERNEL, self.library, connection, str(STREAM_CHARACTERS + PIECE)),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             env=env,
@@ -173,7 +191,7 @@ class Bridge:
     def is_of_run(self, message: dict[str, Any]) -> bool:
         return bool(message["parent_header"].get("msg_id") == self.running)
 
-    async def run(self, code: str) -> None:
+    async def run(self, name: str, code: str) -> None:
         self.replied.clear()
         self.idle.clear()
         self.room, self.lost, self.outputs = RUN_BYTES, False, 0
@@ -185,7 +203,7 @@ class Bridge:
         except asyncio.TimeoutError:  # noqa: UP041 - an older Python's is another one
             self.lost = True
         self.running = ""
-        self.say(type="done", count=self.count, lost=self.lost)
+        self.say(type="done", id=name, count=self.count, lost=self.lost)
         if self.leaving:  # `exit()` was called
             os.killpg(self.kernel.pid, signal.SIGKILL)
 
@@ -197,7 +215,7 @@ class Bridge:
             if order["do"] == "run":
                 if runs is not None:
                     await runs
-                runs = asyncio.create_task(self.run(order["code"]))
+                runs = asyncio.create_task(self.run(order["id"], order["code"]))
             elif self.running:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(self.kernel.pid, signal.SIGINT)

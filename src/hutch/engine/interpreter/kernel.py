@@ -16,7 +16,7 @@ from hutch.model.process import ProcessExit, StreamName
 from hutch.providers.base import TREES_DIR, Machine, Process, SpawnRequest
 
 START_SECONDS = 60.0
-END_SECONDS = 5.0  # a bridge whose interpreter has died ends by itself
+END_SECONDS = 2.0  # a bridge whose interpreter has died ends by itself
 COMPLAINT_BYTES = 2000
 IDLE_BYTES = 1024 * 1024  # said while nothing runs: an honest bridge says nothing
 PYTHON = "/usr/bin/python3"
@@ -101,7 +101,7 @@ class Kernel:
         self._run = run
         self._idle_heard = 0
         run.begin()
-        await self._order(do="run", code=code)
+        await self._order(do="run", id=run.run_id, code=code)
 
     async def interrupt(self) -> None:
         """Raises: ProcessEnded, SandboxUnavailable."""

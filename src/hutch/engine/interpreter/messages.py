@@ -46,6 +46,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Done:
+    run_id: str
     count: int | None
     lost: bool
 
@@ -101,8 +102,8 @@ def _said(found: dict[str, Any]) -> Said | None:
         case {"type": "error", "name": str(name), "value": str(value), "traceback": str(trace)}:
             cut = LONGEST_ERROR
             return Failed({"name": name[:LONGEST_NAME], "value": value[:cut], "traceback": trace[-cut:]})
-        case {"type": "done", "count": int() | None as count, "lost": bool(lost)}:
-            return Done(count, lost)
+        case {"type": "done", "id": str(run_id), "count": int() | None as count, "lost": bool(lost)}:
+            return Done(run_id, count, lost)
         case {"type": "dead", "code": int(code)}:
             return Dead(code)
         case {"type": "ready"}:

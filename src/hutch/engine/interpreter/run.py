@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import secrets
 import time
 from collections.abc import AsyncIterator
 from typing import Any, Literal
@@ -25,6 +26,7 @@ MOST_MIMES = 50  # of one output
 class CodeRun:
     def __init__(self, context_id: str) -> None:
         self.context_id = context_id
+        self.run_id = secrets.token_hex(8)  # the code does not learn it, so it cannot say that it has ended
         self.timed_out = False
         self.truncated = False
         self.restarted = False
@@ -65,7 +67,7 @@ class CodeRun:
                 self._hear_bundle(said.kind)
             case Failed():
                 self.fail(said.error)
-            case Done():
+            case Done() if said.run_id == self.run_id:
                 self._count = said.count
                 self.truncated = self.truncated or said.lost
                 self.said.set()

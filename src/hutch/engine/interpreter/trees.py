@@ -60,10 +60,13 @@ class Trees:
             self._building.add_done_callback(lambda task: task.cancelled() or task.exception())  # told to whoever waits
         return await asyncio.shield(self._building)
 
-    def missing(self) -> str | None:
-        """What doctor says when the tree is not there. Raises: NotSupported."""
-        name = self.name()
-        return None if (self._folder / name).is_dir() else f"The packages for code.run are not installed. {REMEDY}"
+    def gap(self) -> str | None:
+        """What doctor says when no code could run without a network. Blocks."""
+        try:
+            there = (self._folder / self.name()).is_dir()
+        except NotSupported as error:
+            return error.message
+        return None if there else f"The packages for code.run are not installed yet. {REMEDY}"
 
     def name(self) -> str:
         """Raises: NotSupported."""
@@ -141,7 +144,7 @@ class Trees:
         if done.returncode != 0:
             said = next((line for line in reversed(done.stderr.splitlines()) if line.startswith("ERROR")), done.stderr)
             raise InterpreterMissing(
-                f"The packages that code.run needs could not be installed: {said.strip():.{SHOWN_FAILURE}} {REMEDY}"
+                f"The packages that code.run needs could not be installed: {said.strip():.{SHOWN_FAILURE}}. {REMEDY}"
             )
 
     def _pip_command(self) -> list[str]:

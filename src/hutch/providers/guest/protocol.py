@@ -28,6 +28,7 @@ _RLIMIT = struct.Struct("<IQQ")
 _EXIT = struct.Struct("<iQQQIH")
 _PROCESS = struct.Struct("<IB")
 _ENTRY = struct.Struct("<IQqHH")
+_INODE = struct.Struct("<Q")
 _UINT32 = struct.Struct("<I")
 _INT32 = struct.Struct("<i")
 
@@ -274,12 +275,16 @@ def _printable(raw: bytes) -> str:
     return text if text.isprintable() else "".join(char if char.isprintable() else "?" for char in text)
 
 
-def unpack_entry(payload: bytes) -> Entry:
-    """The one entry of a STAT; its path is empty. Raises: SandboxUnavailable."""
+def unpack_entry(payload: bytes) -> tuple[Entry, int | None]:
+    """The one entry of a STAT, whose path is empty, and its inode, which an older guest does not tell.
+
+    Raises: SandboxUnavailable.
+    """
     entry, end = _entry_at(payload, 0)
-    if end != len(payload) or entry.path:
+    rest = payload[end:]
+    if len(rest) not in (0, _INODE.size) or entry.path:
         raise malformed("entry")
-    return entry
+    return entry, _INODE.unpack(rest)[0] if rest else None
 
 
 def unpack_entries(payload: bytes) -> list[Entry]:

@@ -38,8 +38,8 @@ class ContextBody(Body):
 async def run(sandbox_id: str, body: CodeBody, caller: User, services: Shared, request: Request) -> Response:
     """Run Python and wait for its end; with `Accept: text/event-stream` its output as it comes.
 
-    Events: `stdout`, `stderr` (text), `display`, `result` (data by MIME type), `error` (name, value, traceback), `end`
-    (result). Hanging up interrupts the code.
+    Events: `output`, whose `type` is stdout, stderr (text), display, result (data by MIME type) or error (name, value,
+    traceback); `end` (result); `error` when it could not be run. Hanging up interrupts the code.
     """
     order = CodeOrder(body.code, body.context_id, body.timeout)
     events = services.engine.code.run(caller.tenant, sandbox_id, order)
@@ -51,7 +51,7 @@ async def run(sandbox_id: str, body: CodeBody, caller: User, services: Shared, r
 async def _packed(events: AsyncIterator[CodeEvent]) -> AsyncIterator[bytes]:
     async with closing_items(events):
         async for event in events:
-            yield sse(event["type"], event)
+            yield sse("end" if event["type"] == "end" else "output", event)
 
 
 async def _end(events: AsyncIterator[CodeEvent]) -> CodeResult:

@@ -75,7 +75,7 @@ async def write(
     """Store the body as a file. It appears whole, or not at all."""
     order = WriteRequest(path, _length(request), int(mode, 8), overwrite)
     try:
-        return Json(await services.engine.files.write(caller.tenant, sandbox_id, order, _whole(request)))
+        return Json(await services.engine.files.write(caller.tenant, sandbox_id, order, whole_body(request)))
     except HutchError:
         await read_out(request)
         raise
@@ -90,7 +90,7 @@ def _length(request: Request) -> int | None:
     return int(given)
 
 
-async def _whole(request: Request) -> AsyncIterator[bytes]:
+async def whole_body(request: Request) -> AsyncIterator[bytes]:
     """The body; one whose sender hangs up half-way is no file."""
     try:
         async for piece in request.stream():

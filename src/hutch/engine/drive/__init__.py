@@ -1,0 +1,1 @@
+"""The drive: durable files of users, which need no sandbox."""
