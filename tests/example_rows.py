@@ -16,6 +16,10 @@ OF_AGENTS = {  # tests/suites/agents
     "openai_agents.py": "answer.txt:  245.75",
     "smolagents_agent.py": "answer: 129",
 }
+OF_OTHERS = {  # by a test of their own
+    "langchain_bash_tool.py": "tests/acceptance/test_bash_tool_guides.py",
+    "sandbox_session.py": "tests/acceptance/test_bash_tool_guides.py",
+}
 
 
 def run(name: str, data_dir: Path, **variables: str) -> str:

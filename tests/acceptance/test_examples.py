@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.example_rows import EXAMPLES, OF_AGENTS, OF_DEV, run
+from tests.example_rows import EXAMPLES, OF_AGENTS, OF_DEV, OF_OTHERS, run
 
 
 def test_each_example_is_run_somewhere() -> None:
-    assert {path.name for path in EXAMPLES.glob("*.py")} == OF_DEV.keys() | OF_AGENTS.keys()
+    assert {path.name for path in EXAMPLES.glob("*.py")} == OF_DEV.keys() | OF_AGENTS.keys() | OF_OTHERS.keys()
+    for name, test in OF_OTHERS.items():
+        assert name.removesuffix(".py") in (EXAMPLES.parent / test).read_text()
 
 
 @pytest.mark.parametrize("name", sorted(OF_DEV))

@@ -33,7 +33,7 @@ from hutch.client.sync_client import SandboxClient
 from hutch.model.code import CodeOutput as Shown
 from hutch.model.code import CodeResult
 from hutch.model.errors import HutchError, SessionExpiredError
-from hutch.tools.excerpt import excerpt
+from hutch.tools.answers import cut
 
 INSTALL = re.compile(r"^\s*[!%]\s*pip3? install (.+)$", re.MULTILINE)
 INSTALL_SECONDS = 600.0
@@ -185,7 +185,7 @@ class HutchExecutor(RemotePythonExecutor):
             env={"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_RETRIES": "1"},
         )
         if done["exit_code"] != 0:
-            said = excerpt(done["stderr"] or done["stdout"], 4000)
+            said = cut(done["stderr"] or done["stdout"], "", 4_000)
             raise AgentError(f"pip could not install {packages}: {said}\n{HOW}", self.logger)
         self._client.code.run(SEE_PACKAGES, context=self._context, timeout=self._timeout)
 
@@ -204,7 +204,7 @@ class HutchExecutor(RemotePythonExecutor):
                 raise AgentError(f"{logs}\nExecuting code was ended: {told}.", self.logger)
         error = result["error"]
         if error is not None:
-            said = f"{error['name']}\n{error['value']}\n{excerpt(error['traceback'], 20_000)}"
+            said = f"{error['name']}\n{error['value']}\n{cut(error['traceback'], '', 20_000)}"
             raise AgentError(f"{logs}\nExecuting code yielded an error:\n{said}", self.logger)
         return CodeOutput(output=_value(result["outputs"]), logs=logs, is_final_answer=False)
 
@@ -231,8 +231,8 @@ def _check_pictures(value: Any) -> None:
 
 
 def _logs(result: CodeResult) -> str:
-    logs = excerpt(result["stdout"])
-    return f"{logs}\n[stderr]\n{excerpt(result['stderr'], 20_000)}" if result["stderr"] else logs
+    logs = cut(result["stdout"], "Print less, or write it to a file.")
+    return f"{logs}\n[stderr]\n{cut(result['stderr'], '', 20_000)}" if result["stderr"] else logs
 
 
 def _value(outputs: Sequence[Shown]) -> Any:

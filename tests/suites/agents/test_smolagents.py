@@ -19,6 +19,7 @@ from hutch import SandboxClient
 from hutch.tools import smolagents as adapter
 from hutch.tools.smolagents import HutchExecutor
 from tests.suites.agents.killed import says_and_dies
+from tests.tools_rig import hosts
 
 pytestmark = pytest.mark.once
 
@@ -213,6 +214,14 @@ def test_without_a_rule_no_package_comes_in(executor: HutchExecutor) -> None:
     with pytest.raises(AgentError, match=r"client\.egress\.set"):
         executor("!pip install no-such-package-here\nprint('never')")
     assert executor("text = '''\n!pip install x\n'''\nlen(text)").output == "16"
+
+
+def test_a_rule_lets_packages_in(executor: HutchExecutor, box: SandboxClient, tmp_path: Path) -> None:
+    with hosts(tmp_path) as network:
+        install = f"!pip install --index-url {network.url}/simple hutch-test-package"
+        box.egress.set([network.rule])
+        assert executor(f"{install}\nimport hutch_test_package as it\nit.VALUE").output == "'installed'"
+        assert any("hutch-test-package" in path for path in network.seen)
 
 
 def test_packages_that_are_there_are_seen(executor: HutchExecutor, box: SandboxClient) -> None:

@@ -14,12 +14,12 @@ from claude_agent_sdk import (
 )
 
 from hutch.client.async_client import AsyncSandboxClient
+from hutch.tools.answers import MODEL_BYTES
 from hutch.tools.claude_agent.guard import host_guard
 from hutch.tools.claude_agent.sandbox_tools import SandboxTools
-from hutch.tools.excerpt import MODEL_CHARACTERS
 
 # The CLI puts larger results into a file of this machine, where the agent may not look.
-RESULT_CHARACTERS = 2 * MODEL_CHARACTERS
+RESULT_CHARACTERS = 2 * MODEL_BYTES
 
 
 def sandbox_server(client: AsyncSandboxClient, name: str = "sandbox") -> McpSdkServerConfig:

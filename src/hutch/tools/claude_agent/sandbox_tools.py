@@ -11,7 +11,7 @@ from typing import Any
 from hutch.client.async_client import AsyncSandboxClient
 from hutch.model.errors import FileConflict, HutchError, InvalidRequest
 from hutch.model.process import ExecResult
-from hutch.tools.excerpt import MODEL_CHARACTERS, excerpt
+from hutch.tools.answers import MODEL_BYTES, cut, told
 
 Arguments = dict[str, Any]
 Answer = dict[str, Any]
@@ -65,7 +65,7 @@ class SandboxTools:
 
     async def _execute(self, given: Arguments) -> str:
         result = await self._client.execute(given["command"], timeout=given.get("timeout", 120), leftovers="keep")
-        return _told(result)
+        return _report(result)
 
     async def _start(self, given: Arguments) -> str:
         started = await self._client.start(given["command"])
@@ -76,7 +76,7 @@ class SandboxTools:
             given["process_id"],
             stream=given.get("stream", "stdout"),
             offset=given.get("offset", 0),
-            max_bytes=MODEL_CHARACTERS,
+            max_bytes=MODEL_BYTES,
         )
         end = "it has ended" if chunk["complete"] else f"go on at offset {chunk['next_offset']}"
         return f"{chunk['text']}\n[bytes {chunk['offset']}-{chunk['next_offset']} of {chunk['total_bytes']}; {end}]"
@@ -94,7 +94,7 @@ class SandboxTools:
         if suffix in IMAGES and size <= IMAGE_BYTES:
             data = base64.b64encode(await self._client.files.read(path)).decode()
             return {"content": [{"type": "image", "data": data, "mimeType": IMAGES[suffix]}]}
-        page = await self._client.files.read(path, offset=offset, length=MODEL_CHARACTERS)
+        page = await self._client.files.read(path, offset=offset, length=MODEL_BYTES)
         text, used = _text_of(page, path, last=offset + len(page) >= size)
         if offset + used >= size:
             return text
@@ -123,7 +123,7 @@ class SandboxTools:
     async def _list(self, given: Arguments) -> str:
         entries = await self._client.files.list(given.get("path", "."), recursive=given.get("recursive", False))
         lines = (f"{one['permissions']} {one['size_bytes']:>10} {one['path']}" for one in entries)
-        return excerpt("\n".join(lines) or "(empty)", hint="list a folder of it")
+        return cut("\n".join(lines) or "(empty)", "List a folder of it.")
 
     async def _mode(self, path: str) -> int:
         """Of the file that is replaced: a script stays one."""
@@ -141,17 +141,17 @@ def _answering(act: Callable[[Arguments], Awaitable[str | Answer]]) -> Callable[
         try:
             said = await act(given)
         except HutchError as error:
-            return {"content": [{"type": "text", "text": f"ERROR: {error.code}: {error}"}], "is_error": True}
+            return {"content": [{"type": "text", "text": told(error)}], "is_error": True}
         return said if isinstance(said, dict) else {"content": [{"type": "text", "text": said}]}
 
     return run
 
 
-def _told(result: ExecResult) -> str:
-    more = f"process_output(process_id={result['process_id']!r}, offset=…) pages through it"
-    parts = [excerpt(result["stdout"], MODEL_CHARACTERS * 4 // 5, hint=more)]
+def _report(result: ExecResult) -> str:
+    more = f"process_output(process_id={result['process_id']!r}, offset=…) pages through it."
+    parts = [cut(result["stdout"], more, MODEL_BYTES * 4 // 5)]
     if result["stderr"]:
-        parts.append("[stderr]\n" + excerpt(result["stderr"], MODEL_CHARACTERS // 5, hint=more))
+        parts.append("[stderr]\n" + cut(result["stderr"], more, MODEL_BYTES // 5))
     if result["session_recreated"] and not result["files_kept"]:
         parts.append("[the sandbox had expired: this is a new one, without the former files]")
     if result["timed_out"]:

@@ -8,10 +8,10 @@ from agents import ShellCallOutcome, ShellCommandOutput, ShellCommandRequest, Sh
 
 from hutch.client.async_client import AsyncSandboxClient
 from hutch.model.errors import HutchError
-from hutch.tools.excerpt import excerpt
+from hutch.tools.answers import told
+from hutch.tools.long_output import shortened
 
 CANNOT_RUN = 126
-HINT = "write long output to a file and look at parts of it"
 
 
 def shell_executor(
@@ -42,13 +42,8 @@ async def _run(client: AsyncSandboxClient, command: str, seconds: float) -> Shel
         result = await client.execute(command, timeout=seconds, leftovers="keep")
     except HutchError as error:
         refused = ShellCallOutcome(type="exit", exit_code=CANNOT_RUN)
-        return ShellCommandOutput(stderr=f"ERROR: {error.code}: {error}", outcome=refused, command=command)
+        return ShellCommandOutput(stderr=told(error), outcome=refused, command=command)
     outcome = ShellCallOutcome(type="exit", exit_code=result["exit_code"])
     if result["timed_out"]:
         outcome = ShellCallOutcome(type="timeout")
-    return ShellCommandOutput(
-        stdout=excerpt(result["stdout"], hint=HINT),
-        stderr=excerpt(result["stderr"], hint=HINT),
-        outcome=outcome,
-        command=command,
-    )
+    return ShellCommandOutput(**await shortened(client, result), outcome=outcome, command=command)

@@ -24,7 +24,7 @@ from agents.sandbox.session.pty_types import (
 from hutch.client.async_client import AsyncSandboxClient
 from hutch.model.errors import HutchError, ProcessEnded
 from hutch.model.process import OutputEvent
-from hutch.tools.excerpt import Excerpt
+from hutch.tools.openai_agents.excerpt import Excerpt
 
 SCREEN = (24, 120)
 START_MS = 10_000
@@ -70,7 +70,7 @@ class Terminal:
                 if event["result"]["limit"] is not None:
                     seen.add(f"\nhutch: the command hit the limit '{event['result']['limit']}' of its sandbox\n")
         self.last_used = time.monotonic()
-        return seen.text("write long output to a file and look at parts of it")
+        return seen.text("Write long output to a file and look at parts of it.")
 
     async def aclose(self) -> None:
         if self._next is not None:
