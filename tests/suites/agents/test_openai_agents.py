@@ -186,7 +186,10 @@ async def test_a_flood_costs_neither_memory_nor_the_session(client: AsyncSandbox
         seen = await session.pty_exec_start("yes", tty=True, yield_time_s=1)
         assert seen.process_id is not None
         assert len(seen.output) < 120_000
-        assert b"characters left out" in seen.output
+        whole = await session.pty_exec_start("seq 1 200000", yield_time_s=30)
+        assert whole.exit_code == 0
+        assert (whole.output[:4], whole.output[-7:]) == (b"1\n2\n", b"200000\n")
+        assert b"characters are left out" in whole.output
         short = await session.pty_write_stdin(session_id=seen.process_id, chars="x", max_output_tokens=10)
         assert len(short.output) < 1000
         piped = await session.pty_exec_start("sleep 60", yield_time_s=0)
