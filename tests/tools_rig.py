@@ -19,6 +19,7 @@ from typing import Any
 
 from hutch.tools import SandboxSession
 from tests.client_rig import settings_of
+from tests.tree_rig import with_trees
 
 HOST = "127.0.0.2"  # this machine's, and not the sandbox's own loopback
 HANG = 90.0
@@ -73,7 +74,7 @@ class Stage:
 
 @contextmanager
 def stage_of(data_dir: Path, **options: Any) -> Iterator[Stage]:
-    with settings_of(data_dir), asyncio.Runner() as runner:
+    with settings_of(with_trees(data_dir)), asyncio.Runner() as runner:
         session = SandboxSession.create(**options)
         stage = Stage(runner, runner.run(_opened(session)))
         yield stage
@@ -157,7 +158,7 @@ def _page(path: str, repository: Path, asked: str) -> tuple[int, str, bytes]:
 
 
 def _mcp(body: bytes, authorization: str | None) -> tuple[int, str, bytes]:
-    if authorization != "Bearer secret":
+    if authorization != "Bearer canary-7431":
         return 401, "text/plain", b"no"
     message = json.loads(body)
     if "id" not in message:

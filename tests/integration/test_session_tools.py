@@ -26,7 +26,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 def stage(tmp_path_factory: pytest.TempPathFactory, network: Hosts) -> Iterator[Stage]:
     servers = {
         "inside": {"command": "python3", "args": ["/workspace/server.py"]},
-        "outside": {"url": f"{network.url}/mcp", "headers": {"Authorization": "Bearer secret"}},
+        "outside": {"url": f"{network.url}/mcp", "headers": {"Authorization": "Bearer canary-7431"}},
         "closed": {"url": f"{network.url}/mcp"},
         "nowhere": {"command": "no-such-program"},
     }
@@ -198,7 +198,7 @@ class TestMcp:
     def test_a_server_outside_gets_its_secret_and_the_sandbox_does_not(self, stage: Stage) -> None:
         arguments = '{"a": 6, "b": 7}'  # an object, written as text
         assert stage.call("mcp_execute", server_name="outside", tool_name="add", arguments=arguments) == "42"
-        assert "secret" not in stage.call("shell_exec", command="env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null")
+        assert "canary" not in stage.call("shell_exec", command="env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null")
         assert stage.call("mcp_list_tools", server_name="closed").startswith("ERROR: port_misbehaved")
 
     def test_one_that_ends_starts_again(self, stage: Stage) -> None:
