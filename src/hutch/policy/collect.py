@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from hutch.policy.accounting import check_comment, check_edges, check_gaps, check_joined, check_leaf, opaque
 from hutch.policy.facts import Assignment, Call, Evaluation, Facts, Function, Redirection
@@ -359,17 +359,29 @@ class _Collector:
         appends = not many and any(child.type == "+=" for child in node.children)
         raw = self.text(node)[:60]
         words = self.words([element for element in elements if element.type in _WORD_PARTS])
-        self.facts.assignments += [Assignment(target[0], raw, word, appends) for word in words]
+        split: Literal["holes", ""] = "holes" if many else ""
+        self.facts.assignments += [Assignment(target[0], raw, word, appends, split) for word in words]
+        self.check_keys(words if many else [])
         if not words:
             self.facts.assignments.append(Assignment(target[0], raw, None, appends))
+
+    def check_keys(self, elements: list[Word]) -> None:
+        """`[key]=` in an array: bash calculates with the key, whatever its quotes."""
+        for word in elements:
+            key = word.text.partition("]=")[0] if word.raw.startswith("[") else ""
+            if "$" in key or "`" in key:
+                raise Refused(word.raw[:60], "bash would calculate this subscript and run what it holds")
+            if "]=" in word.text and key:
+                before = re.split(r"\]\+?=", word.raw, maxsplit=1)[0]
+                self.facts.evaluations.append(Evaluation(word.raw[:60], frozenset(_NAME.findall(before))))
 
     def visit_for_statement(self, node: Node, place: _Place) -> None:
         name = node.child_by_field_name("variable")
         values = node.children_by_field_name("value")
         label = self.text(name) if name else ""
-        everything = Word("$@", (Hole("simple_expansion", "$@", "@"),), False, False)
+        everything = Word('"$@"', (Hole("simple_expansion", "$@", "@", quoted=True),), False, False)
         for word in self.words(values) or [everything]:
-            self.facts.assignments.append(Assignment(label, f"for {label}", word))
+            self.facts.assignments.append(Assignment(label, f"for {label}", word, split="holes"))
         self.visit_children(node, place._replace(certain=False))
 
 

@@ -48,7 +48,7 @@ class _Rules:
         for assignment in self.facts.assignments:
             if is_dangerous(assignment.name):
                 raise builtins.dangerous(assignment.name, assignment.raw)
-        self.values = Values(self.facts.assignments)
+        self.values = Values(self.facts.assignments, self.facts.recased)
         for call, name in zip(self.facts.calls, names, strict=True):
             self.check_arguments(name, call)
         self.check_redirections()
@@ -134,7 +134,7 @@ class _Rules:
 
     def pass_arguments(self, call: Call) -> None:
         for word in call.words[1:]:
-            self.facts.assignments.append(Assignment("@", word.raw, word))
+            self.facts.assignments.append(Assignment("@", word.raw, word, split="holes"))
 
     def check_arguments(self, name: str, call: Call) -> None:
         if name in self.functions or (name not in programs.CHECKS and name not in WRAPPERS):
