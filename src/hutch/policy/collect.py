@@ -32,6 +32,8 @@ _KNOWN = _WORD_PARTS | frozenset(
 )
 _BESIDE_WORDS = frozenset("variable_assignment file_redirect herestring_redirect heredoc_redirect comment".split())
 _NUMERIC_TESTS = re.compile(rb"(?<!\S)-(?:eq|ne|lt|le|gt|ge|v|R)(?!\S)")
+_DESCRIPTOR = re.compile(rb"\{[A-Za-z_]\w*(?:\[.*)?\}", re.DOTALL)
+_OPERATOR = re.compile(rb"(?:\\\n)*[<>]")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9@*]")
 
 
@@ -146,7 +148,17 @@ class _Collector:
                 groups[-1].append(node)
             else:
                 groups.append([node])
+        for group in groups:
+            self.check_descriptor(group)
         return [self.word(group) for group in groups]
+
+    def check_descriptor(self, group: list[Node]) -> None:
+        """`{name}>file` is no word: bash gives the variable a descriptor's number, and calculates its subscript."""
+        start, end = group[0].start_byte, group[-1].end_byte
+        written = self.source[start:end].replace(b"\\\n", b"")
+        if _DESCRIPTOR.fullmatch(written) and _OPERATOR.match(self.source, end):
+            word = written.decode(errors="replace")
+            raise Refused(word[:60], "bash would open this redirection under a variable", "write a number: 3>file")
 
     def word(self, group: list[Node]) -> Word:
         start, end = group[0].start_byte, group[-1].end_byte

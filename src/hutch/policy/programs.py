@@ -24,7 +24,7 @@ def find_commands(arguments: Sequence[str]) -> Iterator[list[str]]:
     """The commands after -exec and its kin."""
     index = 0
     while index < len(arguments):
-        if arguments[index] in _FIND_EXEC:
+        if arguments[index].lstrip(UNKNOWN) in _FIND_EXEC:
             start = index = index + 1
             while index < len(arguments) and arguments[index] != ";":
                 if arguments[index] == "+" and arguments[index - 1] == "{}":
@@ -36,8 +36,8 @@ def find_commands(arguments: Sequence[str]) -> Iterator[list[str]]:
 
 def check_find(arguments: Sequence[str], may_write: bool) -> None:
     for argument in arguments:
-        if argument == "-delete":
-            raise Refused(argument, "it removes files", "remove files with files.remove(path)")
+        if argument.lstrip(UNKNOWN) == "-delete":
+            raise Refused("-delete", "it removes files", "remove files with files.remove(path)")
         if argument.startswith(_FIND_WRITE) and not may_write:
             raise Refused(argument, "it writes a file, which this profile does not allow")
         if argument.startswith("-") and UNKNOWN in argument:
@@ -46,7 +46,7 @@ def check_find(arguments: Sequence[str], may_write: bool) -> None:
 
 def check_sort(arguments: Sequence[str], may_write: bool) -> None:
     for argument in arguments:
-        if argument.startswith("--co"):
+        if argument.lstrip(UNKNOWN).startswith("--co"):
             raise Refused(_shown(argument), "sort would start this program", "leave the option out")
         if not may_write and re.match(r"-[a-zA-Z]*o|--o", argument):
             raise Refused(_shown(argument), "it writes a file, which this profile does not allow")

@@ -140,11 +140,12 @@ class Values:
             return [[word.literal]]
         found = [[text] for text in self.texts(word, within)]
         if any(not hole.quoted for hole in word.holes):
+            found = found if "IFS" in self._given else []
             for separator in self._separators:
                 found += self._split(word, separator, within)
             if not word.text.strip(UNKNOWN) and all(self._may_be_unset(hole) for hole in word.holes):
                 found.append([])
-        if len(word.pieces) == 1 and word.holes[0].many:
+        if len(word.holes) == 1 and word.holes[0].many and not word.text.strip(UNKNOWN):
             found += [[], self._of(word.holes[0], within)]
         return [list(fields) for fields in dict.fromkeys(map(tuple, found))]
 
