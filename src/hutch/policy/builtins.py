@@ -11,6 +11,7 @@ from hutch.policy.verdict import Refused
 from hutch.policy.words import Word, hides_code, plain_word
 
 _TARGET = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?:\[(?P<index>.*)\])?(?P<value>\+?=.*)?", re.DOTALL)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MADE = re.compile(r"[\\'\"`$]")  # an expansion that makes text of its own
 _LITERAL_NAME = "write the variable's name out"
 _READ_VALUED = "adinNptu"
@@ -21,7 +22,7 @@ _SET_NAMES = frozenset(
 )
 
 
-def _target(text: str, shown: str) -> re.Match[str]:
+def _target(text: str, shown: str, facts: Facts) -> re.Match[str]:
     """A variable, perhaps with a subscript (which bash calculates) and a value."""
     match = _TARGET.fullmatch(text)
     if match is None:
@@ -30,6 +31,8 @@ def _target(text: str, shown: str) -> re.Match[str]:
         raise Refused(shown[:60], "bash would calculate this subscript and run what it holds", "use a plain subscript")
     if is_dangerous(match["name"]):
         raise dangerous(match["name"], shown)
+    if names := _NAME.findall(match["index"] or ""):
+        facts.evaluations.append(Evaluation(shown[:60], frozenset(names)))
     return match
 
 
@@ -62,7 +65,7 @@ def _declare(call: Call, facts: Facts) -> None:
         head = word.pieces[0] if word.pieces else ""
         if not isinstance(head, str) or (len(word.pieces) > 1 and "=" not in head):
             raise Refused(word.raw[:60], "an expansion names the variable", _LITERAL_NAME)
-        match = _target(head, word.raw)
+        match = _target(head, word.raw, facts)
         value = (match["value"] or "").lstrip("+")[1:]
         facts.assignments.append(
             Assignment(match["name"], word.raw, Word(word.raw, (value, *word.pieces[1:]), False, False))
@@ -81,7 +84,7 @@ def _unset(call: Call, facts: Facts) -> None:
     for word in words:
         if word.literal is None:
             raise Refused(word.raw[:60], "an expansion names the variable", _LITERAL_NAME)
-        match = _target(word.literal, word.raw)
+        match = _target(word.literal, word.raw, facts)
         if "v" not in letters and any(function.name.literal == match["name"] for function in facts.functions):
             raise Refused(word.raw[:60], "a function must keep its meaning to the end", "use unset -v for a variable")
 
@@ -110,7 +113,7 @@ def _read(call: Call, facts: Facts) -> None:
 def _reads(word: Word, divided: bool, facts: Facts) -> None:
     if word.literal is None:
         raise Refused(word.raw[:60], "an expansion names the variable", _LITERAL_NAME)
-    match = _target(word.literal, word.raw)
+    match = _target(word.literal, word.raw, facts)
     for value in [*facts.here_strings, None]:
         facts.assignments.append(Assignment(match["name"], f"read {word.raw}", value, split="all" if divided else ""))
 
@@ -122,7 +125,7 @@ def _printf(call: Call, facts: Facts) -> None:
     named = words[1:2] if words[0].text == "-v" else [plain_word(words[0].text[2:])]
     if not named or named[0].literal is None or "\0" in named[0].literal:
         raise Refused(call.words[1].raw[:60], "an expansion names the variable", _LITERAL_NAME)
-    match = _target(named[0].literal, named[0].raw)
+    match = _target(named[0].literal, named[0].raw, facts)
     for word in [*words[2:], None]:
         facts.assignments.append(Assignment(match["name"], f"printf -v {match['name']}", word))
 
@@ -132,7 +135,7 @@ def _let(call: Call, facts: Facts) -> None:
         made = any(hole.variable is None and _MADE.search(hole.text, 2) for hole in word.holes)
         if made or hides_code(word.text.replace("\\", ""), True) or "$" in word.text or "\0(" in word.text:
             raise Refused(word.raw[:60], "bash would calculate this text and run what it holds", "use $(( … ))")
-        names = set(re.findall(r"[A-Za-z_][A-Za-z0-9_]*", word.text))
+        names = set(_NAME.findall(word.text))
         names |= {name for hole in word.holes for name in re.findall(r"[A-Za-z_][A-Za-z0-9_]*|[0-9@*]", hole.text)}
         facts.evaluations.append(Evaluation(word.raw[:60], frozenset(names)))
 
@@ -162,7 +165,7 @@ def _test(call: Call, facts: Facts) -> None:
             continue
         if word.literal is not None:
             if word.literal != "]":
-                _target(word.literal, word.raw)
+                _target(word.literal, word.raw, facts)
         else:
             facts.evaluations.append(
                 Evaluation(word.raw[:60], frozenset(hole.variable for hole in word.holes if hole.variable))
@@ -183,7 +186,7 @@ def _wait(call: Call, facts: Facts) -> None:
         named = plain_word(attached) if attached else words.pop(0) if words else plain_word("")
         if named.literal is None:
             raise Refused(named.raw[:60], "an expansion names the variable", _LITERAL_NAME)
-        match = _target(named.literal, named.raw)
+        match = _target(named.literal, named.raw, facts)
         facts.assignments.append(Assignment(match["name"], f"wait {before}p", None))
 
 

@@ -12,6 +12,7 @@ from hutch.policy.verdict import Refused
 from hutch.policy.words import Word
 
 _CODE = re.compile(r"\A[A-Za-z_]\w*\[.*(?:\$[({]|`)", re.DOTALL)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def _refused(word: Word) -> Refused:
@@ -91,5 +92,7 @@ def check_compounds(facts: Facts, values: Values) -> None:
     """`declare` reads a value like `([key]=text)` again, as an array's. Raises: Refused."""
     for word in facts.compounds:
         for text in values.texts(word):
-            if text.startswith("(") and ("$" in text or "`" in text):
+            if not text.startswith("("):
+                continue
+            if "$" in text or "`" in text or values.code_for(_NAME.findall(text)):
                 raise Refused(word.raw[:60], "bash reads this value again, and would run what it holds", "use x=(…)")

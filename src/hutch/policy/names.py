@@ -69,6 +69,9 @@ INSTEAD: Mapping[str, str] = {
     "git": "use a sandbox of the template open",
 }
 
+# bash calculates with whatever they are given
+INTEGERS = frozenset("BASHPID EUID HISTCMD OPTIND PPID RANDOM SRANDOM UID".split())
+
 _DANGEROUS = re.compile(
     r"PATH|BASH_ENV|ENV|BASHOPTS|SHELLOPTS|BASH_LOADABLES_PATH|BASH_XTRACEFD|BASH_CMDS|BASH_ALIASES|BASH_COMPAT|PS[0-4]|PROMPT_COMMAND|EXECIGNORE"
     r"|LD_\w+|BASH_FUNC_\w*|GIT_\w+|PERL\w+|RUBY\w+|NODE_\w+|JAVA_TOOL_OPTIONS|GCONV_PATH|LOCPATH|NLSPATH|GLIBC_TUNABLES"

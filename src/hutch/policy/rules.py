@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from hutch.policy import builtins, made_options, programs
 from hutch.policy.accounting import CARRIAGE_RETURN
-from hutch.policy.facts import Assignment, Call, Facts, Function
-from hutch.policy.names import INSTEAD, REFUSED_BUILTINS, WRAPPERS, is_dangerous
+from hutch.policy.facts import Assignment, Call, Evaluation, Facts, Function
+from hutch.policy.names import INSTEAD, INTEGERS, REFUSED_BUILTINS, WRAPPERS, is_dangerous
 from hutch.policy.profile import Profile
 from hutch.policy.values import UNKNOWN, Values, check_evaluations
 from hutch.policy.verdict import Refused
@@ -52,6 +52,8 @@ class _Rules:
         for assignment in self.facts.assignments:
             if is_dangerous(assignment.name):
                 raise builtins.dangerous(assignment.name, assignment.raw)
+            if assignment.name in INTEGERS:
+                self.facts.evaluations.append(Evaluation(assignment.raw, frozenset({assignment.name})))
         self.values = Values(self.facts.assignments, self.facts.recased)
         for call, name in zip(self.facts.calls, names, strict=True):
             self.check_arguments(name, call)

@@ -12,7 +12,7 @@ _BRACKET = re.compile(r"\[\^?\]?(?:\[:[a-z]{1,12}:\]|[^\]\n])*+")
 _NUMBER = re.compile(r"[+~]?[0-9\0]+(?:~[0-9\0]+)?|\$")
 _LABEL = re.compile(r"[ \t]*[\w.\0-]*(?=[ \t\n;}]|\Z)")  # sed's versions differ in what else ends one
 _SHORT_ALONE = frozenset("nErsuzb")
-_LONG_ALONE = ("--quiet", "--silent", "--debug", "--posix", "--sandbox", "--null-data", "--zero-terminated",
+_LONG_ALONE = ("--quiet", "--silent", "--debug", "--sandbox", "--null-data", "--zero-terminated",
                "--regexp-extended", "--separate", "--unbuffered", "--follow-symlinks", "--binary", "--version",
                "--help")  # fmt: skip
 
