@@ -18,7 +18,7 @@ _NUMBER = re.compile(r"0[xX][0-9A-Fa-f]+|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _SIGN = re.compile(r"\|\||\|&|&&|\+\+|--|\*\*=?|>>|[-+*/%^!=<>]=|[!~]~?|.", re.DOTALL)
 _AFTER_OPERAND = frozenset({"name", "number", "string", "]", ")", "++", "--"})
 _DOUBTFUL = frozenset("getline length next nextfile break continue BEGIN END".split())
-_KEYWORDS = frozenset("print printf return in else do delete exit if while for".split())
+_KEYWORDS = frozenset("print printf return case in else do delete exit if while for".split())
 _DANGERS = {
     "system": "a call that starts a command",
     "|": "a pipe to or from a command",

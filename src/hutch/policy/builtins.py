@@ -114,7 +114,8 @@ def _reads(word: Word, divided: bool, facts: Facts) -> None:
     if word.literal is None:
         raise Refused(word.raw[:60], "an expansion names the variable", _LITERAL_NAME)
     match = _target(word.literal, word.raw, facts)
-    for value in [*facts.here_strings, None]:
+    plain = [plain_word(text.literal.replace("\\", "")) for text in facts.here_strings if text.literal]
+    for value in [*facts.here_strings, *plain, None]:
         facts.assignments.append(Assignment(match["name"], f"read {word.raw}", value, split="all" if divided else ""))
 
 

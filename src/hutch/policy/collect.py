@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from hutch.policy.accounting import check_comment, check_edges, check_gaps, check_joined, check_leaf, opaque
@@ -303,7 +304,8 @@ class _Collector:
         elif re.match(r"\$\{[A-Za-z0-9_@*]+(\[.*\])?:(?![-=?+])", text):
             self.evaluate(node)
         if assigned := re.match(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(\[.*\])?:?=", text):
-            self.facts.assignments.append(Assignment(assigned[1], text[:60], None))
+            itself = Word(text, (Hole(node.type, text),), False, False)  # it becomes what it gives
+            self.facts.assignments.append(Assignment(assigned[1], text[:60], itself))
         self.visit_children(node, place._replace(expanding=True))
 
     def evaluate(self, node: Node) -> None:
@@ -373,11 +375,11 @@ class _Collector:
         words = self.words([element for element in elements if element.type in _WORD_PARTS])
         split: Literal["holes", ""] = "holes" if many else ""
         self.facts.assignments += [Assignment(target[0], raw, word, appends, split) for word in words]
-        self.check_keys(words if many else [])
+        self.check_keys(target[0], words if many else [])
         if not words:
             self.facts.assignments.append(Assignment(target[0], raw, None, appends))
 
-    def check_keys(self, elements: list[Word]) -> None:
+    def check_keys(self, name: str, elements: list[Word]) -> None:
         """`[key]=` in an array: bash calculates with the key, whatever its quotes."""
         for word in elements:
             key = word.text.partition("]=")[0] if word.raw.startswith("[") else ""
@@ -386,6 +388,9 @@ class _Collector:
             if "]=" in word.text and key:
                 before = re.split(r"\]\+?=", word.raw, maxsplit=1)[0]
                 self.facts.evaluations.append(Evaluation(word.raw[:60], frozenset(_NAME.findall(before))))
+                first = word.pieces[0] if isinstance(word.pieces[0], str) else ""
+                pieces = (first.partition("]=")[2], *word.pieces[1:])
+                self.facts.assignments.append(Assignment(name, word.raw[:60], replace(word, pieces=pieces)))
 
     def visit_for_statement(self, node: Node, place: _Place) -> None:
         name = node.child_by_field_name("variable")

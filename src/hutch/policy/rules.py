@@ -185,7 +185,8 @@ class _Rules:
         name = self.allowed(command[0], command[0])
         if not self.profile.any_name and name not in self.profile.programs:
             raise Refused(command[0], "only a program can be started there")
-        self.check_program(name, command[1:], depth + 1)
+        arguments = [argument.replace("{}", UNKNOWN) for argument in command[1:]]  # find puts a file's name there
+        self.check_program(name, arguments, depth + 1)
 
     def check_homes(self) -> None:
         for assignment in self.facts.assignments:

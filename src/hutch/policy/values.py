@@ -19,7 +19,8 @@ MAX_CHARACTERS = 4_000_000  # of values followed in one command
 _CODE_IN_SUBSCRIPT = re.compile(r"\[[^\]\n]*(\$\((?!NF\b)|`|\$\{)")
 _ELEMENT_KEY = re.compile(r"\A\[[^\]$`]*\]=")
 _BLANKS = re.compile(r"[ \t\n]")
-_RECASES = re.compile(r"\$\{[^,^@]*(?:[,^]|@[ULu]\})")
+_RECASES = re.compile(r"\$\{\w+(?:\[[^\]]*\])?(?:[,^]|@[ULu]\})")
+_INDIRECT = re.compile(r"\$\{!\w+\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9@*]")
 _DEFAULT = re.compile(r"\$\{[!#]?[\w@*]+(?:\[[^\]]*\])?:?[-=+](.*)\}", re.DOTALL)
 
@@ -84,6 +85,9 @@ class Values:
             label = "@" if name.isdigit() or name == "*" else name
             known = [UNKNOWN] if label in within else self._values_of(label, within | {label})
             found.update(dict.fromkeys(known))
+            if _INDIRECT.fullmatch(hole.text):
+                for other in set(known) & self._given.keys() - within:
+                    found.update(dict.fromkeys(self._values_of(other, within | {label, other})))
         if hole.variable is None:
             found.update(dict.fromkeys(_changed(hole.text, list(found))))
         return list(found)
