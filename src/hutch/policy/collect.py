@@ -6,11 +6,19 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from hutch.policy.accounting import check_comment, check_edges, check_gaps, check_joined, check_leaf, opaque
+from hutch.policy.accounting import (
+    check_comment,
+    check_descriptor,
+    check_edges,
+    check_gaps,
+    check_joined,
+    check_leaf,
+    opaque,
+)
 from hutch.policy.facts import Assignment, Call, Evaluation, Facts, Function, Redirection
 from hutch.policy.syntax import Script, parse, parse_here_doc
 from hutch.policy.verdict import Refused
-from hutch.policy.words import Hole, Word, read_word
+from hutch.policy.words import Hole, Word, plain_variable, read_word
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -33,8 +41,6 @@ _KNOWN = _WORD_PARTS | frozenset(
 )
 _BESIDE_WORDS = frozenset("variable_assignment file_redirect herestring_redirect heredoc_redirect comment".split())
 _NUMERIC_TESTS = re.compile(rb"(?<!\S)-(?:eq|ne|lt|le|gt|ge|v|R)(?!\S)")
-_DESCRIPTOR = re.compile(rb"\{[A-Za-z_]\w*(?:\[.*)?\}", re.DOTALL)
-_OPERATOR = re.compile(rb"(?:\\\n)*[<>]")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9@*]")
 
 
@@ -135,7 +141,7 @@ class _Collector:
         if node.type in _HOLES or node.type == "array":
             start = len(self.source[base : node.start_byte].decode(errors="replace"))
             end = start + len(self.text(node))
-            into[start] = (end, Hole(node.type, self.text(node), _plain_variable(self.text(node))))
+            into[start] = (end, Hole(node.type, self.text(node), plain_variable(self.text(node))))
             return
         for child in node.children:
             self.holes(child, into, base)
@@ -150,16 +156,8 @@ class _Collector:
             else:
                 groups.append([node])
         for group in groups:
-            self.check_descriptor(group)
+            check_descriptor(self.source, group[0].start_byte, group[-1].end_byte)
         return [self.word(group) for group in groups]
-
-    def check_descriptor(self, group: list[Node]) -> None:
-        """`{name}>file` is no word: bash gives the variable a descriptor's number, and calculates its subscript."""
-        start, end = group[0].start_byte, group[-1].end_byte
-        written = self.source[start:end].replace(b"\\\n", b"")
-        if _DESCRIPTOR.fullmatch(written) and _OPERATOR.match(self.source, end):
-            word = written.decode(errors="replace")
-            raise Refused(word[:60], "bash would open this redirection under a variable", "write a number: 3>file")
 
     def word(self, group: list[Node]) -> Word:
         start, end = group[0].start_byte, group[-1].end_byte
@@ -400,13 +398,3 @@ class _Collector:
         for word in self.words(values) or [everything]:
             self.facts.assignments.append(Assignment(label, f"for {label}", word, split="holes"))
         self.visit_children(node, place._replace(certain=False))
-
-
-def _plain_variable(text: str) -> str | None:
-    match = re.fullmatch(
-        r"\$(?:([A-Za-z_][A-Za-z0-9_]*|[0-9@*])|\{([A-Za-z_][A-Za-z0-9_]*|[0-9@*]+)(?:\[[@*0-9]+\])?\})", text
-    )
-    if match is None:
-        return None
-    name = match[1] or match[2]
-    return "@" if name in "@*" or name.isdigit() else name

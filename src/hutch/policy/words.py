@@ -176,6 +176,17 @@ def read_word(raw: str, holes: dict[int, tuple[int, Hole]]) -> Word:
     return _Scanner(raw, holes).scan()
 
 
+def plain_variable(text: str) -> str | None:
+    """The name in a plain `$x`, `${x}` or `${x[@]}`."""
+    match = re.fullmatch(
+        r"\$(?:([A-Za-z_][A-Za-z0-9_]*|[0-9@*])|\{([A-Za-z_][A-Za-z0-9_]*|[0-9@*]+)(?:\[[@*0-9]+\])?\})", text
+    )
+    if match is None:
+        return None
+    name = match[1] or match[2]
+    return "@" if name in "@*" or name.isdigit() else name
+
+
 def plain_word(text: str) -> Word:
     return Word(text, (text,), False, False)
 
