@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from hutch.policy.facts import Assignment, Call, Evaluation, Facts
 from hutch.policy.names import is_dangerous
 from hutch.policy.verdict import Refused
-from hutch.policy.words import Word, hides_code, plain_word
+from hutch.policy.words import Word, decode_ansi_c, hides_code, plain_word
 
 _TARGET = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?:\[(?P<index>.*)\])?(?P<value>\+?=.*)?", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -127,7 +127,10 @@ def _printf(call: Call, facts: Facts) -> None:
     if not named or named[0].literal is None or "\0" in named[0].literal:
         raise Refused(call.words[1].raw[:60], "an expansion names the variable", _LITERAL_NAME)
     match = _target(named[0].literal, named[0].raw, facts)
-    for word in [*words[2:], None]:
+    given = words[2:] if words[0].text == "-v" else words[1:]
+    joined = Word(named[0].raw, tuple(piece for word in given[1:] for piece in word.pieces), False, False)  # %s%s
+    escaped = [plain_word(decode_ansi_c(word.literal)) for word in given if word.literal and "\\" in word.literal]
+    for word in [*given, joined, *escaped, None]:
         facts.assignments.append(Assignment(match["name"], f"printf -v {match['name']}", word))
 
 
