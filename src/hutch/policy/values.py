@@ -55,14 +55,18 @@ class Values:
         Raises: Refused when there are too many to follow.
         """
         found = [""]
-        behind = word.text.lstrip(UNKNOWN)[:1]
         for piece in word.pieces:
-            choices = [piece] if isinstance(piece, str) else self._of(piece, within)
-            if "" in found and behind in ("-", "{") and isinstance(piece, Hole) and self._may_be_unset(piece):
-                choices = [*choices, ""]
+            choices = self._choices(word, piece, "" in found, within)
             found = [start + choice for start in found for choice in choices]
             self._spend(found)
         return list(dict.fromkeys(found))
+
+    def _choices(self, word: Word, piece: str | Hole, first: bool, within: frozenset[str]) -> list[str]:
+        """What the piece can be. A variable nobody sets may be nothing, and an option then comes first."""
+        if isinstance(piece, str):
+            return [piece]
+        bares = first and word.text.lstrip(UNKNOWN)[:1] in ("-", "{") and self._may_be_unset(piece)
+        return [*self._of(piece, within), ""] if bares else self._of(piece, within)
 
     def _may_be_unset(self, hole: Hole) -> bool:
         return hole.variable is not None and hole.variable not in self._given
@@ -156,7 +160,7 @@ class Values:
     def _split(self, word: Word, separator: re.Pattern[str], within: frozenset[str]) -> list[list[str]]:
         found = [[""]]
         for piece in word.pieces:
-            choices = [piece] if isinstance(piece, str) else self._of(piece, within)
+            choices = self._choices(word, piece, [""] in found, within)
             splits = isinstance(piece, Hole) and not piece.quoted
             parts = [separator.split(choice) if splits else [choice] for choice in choices]
             found = [[*fields[:-1], fields[-1] + first, *more] for fields in found for first, *more in parts]
