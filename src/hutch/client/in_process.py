@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
+from hutch.client.in_process_code import InProcessCode
 from hutch.client.in_process_drive import InProcessDrive
+from hutch.client.in_process_egress import InProcessEgress
+from hutch.client.in_process_git import InProcessGit
 from hutch.client.transport import Connection, SessionOrder, WriteOrder
 from hutch.engine.assemble import Engine, EngineHome
 from hutch.engine.drive.embedding import ObjectEmbedder
@@ -28,6 +31,7 @@ from hutch.model.process import (
     StreamName,
 )
 from hutch.model.session import SandboxInfo, SessionInfo
+from hutch.model.template import TemplateInfo
 
 T = TypeVar("T")
 Act = Callable[[Engine], Coroutine[Any, Any, T]]
@@ -39,6 +43,9 @@ class InProcess:
     def __init__(self, home: EngineHome, tenant: str = LOCAL_TENANT, embedder: ObjectEmbedder | None = None) -> None:
         self._home = home
         self._tenant = tenant
+        self.egress = InProcessEgress(home, tenant)
+        self.code = InProcessCode(home, tenant)
+        self.git = InProcessGit(home, tenant)
         self.drive = InProcessDrive(home, tenant, embedder)
 
     async def _do(self, act: Act[T]) -> T:
@@ -161,6 +168,9 @@ class InProcess:
 
     async def health(self) -> Mapping[str, Any]:
         return await self._do(lambda engine: engine.health())
+
+    async def templates(self) -> list[TemplateInfo]:
+        return await self._do(lambda engine: engine.templates())
 
     async def aclose(self) -> None:
         """The engine belongs to the process, not to one client: it ends at exit."""
