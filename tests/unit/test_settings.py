@@ -48,6 +48,10 @@ EXAMPLES: list[tuple[str, str, str, Any]] = [
     ("cpu_quota", "CPU_QUOTA", "50000", 50_000),
     ("allow_missing", "HUTCH_ALLOW_MISSING", "landlock, keyring", frozenset({"landlock", "keyring"})),
     ("uid_range", "HUTCH_UID_RANGE", "300000-365535", (300_000, 365_535)),
+    ("drive_quota", "HUTCH_DRIVE_QUOTA", "2g", 2 * 1024 * MIB),
+    ("embeddings_url", "HUTCH_EMBEDDINGS_URL", "http://localhost:11434/v1", "http://localhost:11434/v1"),
+    ("embeddings_model", "HUTCH_EMBEDDINGS_MODEL", "nomic-embed-text", "nomic-embed-text"),
+    ("embeddings_key", "HUTCH_EMBEDDINGS_KEY", "sk-example", "sk-example"),
 ]
 
 
