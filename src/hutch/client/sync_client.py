@@ -202,7 +202,7 @@ class Egress:
         """Let the sandbox reach these hosts and no others, from now on; an empty list: none.
 
         Args:
-            rules: such as `{"host": "pypi.org"}` or `HostRule("*.example.com", ports=(443,))`; see `HostRule`.
+            rules: such as `{"host": "example.org"}` or `HostRule("*.example.com", ports=(443,))`; see `HostRule`.
 
         Connections that are open and would not pass any more are cut. The rules stay through restarts of the sandbox.
 
