@@ -161,12 +161,19 @@ def test_a_command_that_takes_too_long_is_ended(stage: Stage) -> None:
 
 
 def test_a_session_that_expired_says_so_and_goes_on(tmp_path: Path) -> None:
-    with stage_of(tmp_path / "data", session_id="expires") as stage:
+    rules = [{"host": "example.com"}]
+    with stage_of(tmp_path / "data", session_id="expires", egress=rules) as stage:
+        tools = {tool.name: tool for tool in stage.session.get_tools()}
         stage.call("file_write", file="kept", content="x")
         stage.call("env_set", name="A", value="1")
         stage.call("shell_interactive", input="true")
         stage.run(stage.session.client.for_thread("sandbox-session", "expires").close_session())
-        assert stage.call("file_read", file="kept").startswith("ERROR: session_expired")
+
+        async def both() -> list[str]:
+            return list(await asyncio.gather(*(tools["file_read"].ainvoke({"file": "kept"}) for _ in range(2))))
+
+        assert all(answer.startswith("ERROR: session_expired") for answer in stage.run(both()))
+        assert [rule["host"] for rule in stage.run(stage.session.client.egress.rules())] == ["example.com"]
         assert stage.call("file_read", file="kept").startswith("ERROR: file_not_found")
         assert "not set" in stage.call("env_get", name="A")
         assert "bash" in stage.call("shell_interactive", input="echo $0")
@@ -195,6 +202,7 @@ class TestSessions:
                     assert "stays.txt" not in await tools["file_list"].ainvoke({})
                     await other.delete()
                 await again.delete()
+            assert await AsyncSandboxClient().sessions() == []
 
         with settings_of(tmp_path):
             asyncio.run(play())
