@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from bench import bash_tool, code, commands, crowd, files, policy_rows, remote, report, starts
+from bench import bash_tool, code, commands, crowd, drive, files, policy_rows, remote, report, starts
 from bench.docker_engine import EngineMissing, docker_engine
 from bench.docker_side import DockerSide
 from bench.hutch_side import QUOTA_OFF, QUOTA_ON, HutchSide
@@ -25,6 +25,7 @@ GROUPS: dict[str, Sequence[Callable[[Field], list[Row]]]] = {
     "commands": (commands.one_command,),
     "starts": (starts.whole_life, starts.first_command),
     "files": (files.transfers, files.listing),
+    "drive": (drive.rows,),
     "tools": (bash_tool.against_heredocs,),
     "throughput": (commands.throughput,),
     "remote": (remote.rows,),

@@ -20,6 +20,7 @@ class Plan:
     crowd: int  # sandboxes that live at once
     crowd_commands: int
     large_bytes: int  # of the file that goes up to a server and down again
+    drive_files: int
 
 
 FULL = Plan(
@@ -31,6 +32,7 @@ FULL = Plan(
     crowd=1000,
     crowd_commands=2000,
     large_bytes=1_000_000_000,
+    drive_files=100_000,
 )
 QUICK = Plan(
     rounds=8,
@@ -41,6 +43,7 @@ QUICK = Plan(
     crowd=100,
     crowd_commands=400,
     large_bytes=100_000_000,
+    drive_files=5_000,
 )
 
 

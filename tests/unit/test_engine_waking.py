@@ -15,7 +15,7 @@ import pytest
 
 from hutch.engine.assemble import assemble
 from hutch.engine.ownership import try_lock
-from hutch.model.errors import PoolExhausted, SandboxUnavailable, SessionExpiredError
+from hutch.model.errors import PoolExhausted, SandboxUnavailable, SessionExpiredError, StoreUnavailable
 from hutch.testing.fake_provider import FakeProvider, FakeWorld
 from tests.unit.engine_stage import HANG, TENANT, Stage, play, settings, staged, until
 
@@ -346,3 +346,69 @@ def test_recovery_goes_on_past_a_sandbox_that_makes_trouble(tmp_path: Path) -> N
             assert result["stdout"] == "kept"
 
     asyncio.run(run())
+
+
+def test_who_runs_a_sandbox_does_not_end_it_under_another_process(tmp_path: Path) -> None:
+    world = FakeWorld()
+
+    async def run() -> None:
+        async with (
+            staged(tmp_path, FakeProvider(world=world)) as one,
+            staged(tmp_path, FakeProvider(world=world)) as two,
+        ):
+            sandbox = await one.session("t", timeout_minutes=1 / 60)
+            await one.write(sandbox, "a.txt", b"kept")
+            await asyncio.sleep(0.8)
+            result = await two.run(await two.session("t", timeout_minutes=1 / 60), "sleep 0.8; cat a.txt")
+            assert result["stdout"] == "kept"
+            assert one.folders() == [sandbox]
+
+    asyncio.run(run())
+
+
+def test_a_removal_and_a_use_by_another_process_never_both_go_on(tmp_path: Path) -> None:
+    world = FakeWorld()
+
+    async def run() -> None:
+        async with (
+            staged(tmp_path, FakeProvider(world=world), cleanup_interval=60) as one,
+            staged(tmp_path, FakeProvider(world=world), cleanup_interval=60) as two,
+        ):
+            used, gone = await one.session("used"), await one.session("gone")
+            for name, sandbox in (("used", used), ("gone", gone)):
+                assert await two.session(name) == sandbox
+                two.live(sandbox).use_shown = 0.0
+            await two.run(used, "true")
+            assert not await one.engine.sandboxes.expire(one.live(used))
+            assert (await two.run(used, "echo on"))["stdout"] == "on\n"
+            one.live(gone).last_activity = time.time()  # as its row says: the sweeper reads it before it acts
+            assert await one.engine.sandboxes.expire(one.live(gone))
+            with pytest.raises(SessionExpiredError):
+                await two.run(gone, "true")
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_start_that_is_not_written_down_leaves_no_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: bool
+) -> None:
+    async def body(stage: Stage) -> None:
+        if stopped:
+            await stage.engine.sandboxes.stop(stage.live(await stage.session()))
+        written = stage.engine.store.transition
+
+        async def broken(*given: Any, **more: Any) -> bool:
+            if given[3] == "started":
+                raise StoreUnavailable("away for a moment")
+            return await written(*given, **more)
+
+        monkeypatch.setattr(stage.engine.store, "transition", broken)
+        with pytest.raises(StoreUnavailable):
+            await stage.run(await stage.session(), "true")
+        assert [machine for machine in stage.provider.world.machines.values() if machine.alive] == []
+        assert stage.engine.sandboxes.running == 0
+        monkeypatch.setattr(stage.engine.store, "transition", written)
+        assert (await stage.run(await stage.session(), "echo on"))["stdout"] == "on\n"
+
+    play(tmp_path, body)

@@ -11,6 +11,7 @@ from hutch.cli import (
     batch,
     code,
     doctor,
+    drive,
     egress,
     files,
     keys,
@@ -48,6 +49,7 @@ def build_app() -> typer.Typer:
     app.command("shell")(options.at_a_place(shell.shell))
     app.add_typer(sessions.build_app(), name="sessions")
     app.add_typer(files.build_app(), name="files")
+    app.add_typer(drive.build_app(), name="drive")
     app.add_typer(egress.build_app(), name="egress")
     app.command("serve")(serve.serve)
     app.command("preview")(options.at_a_place(preview.preview))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hutch.engine.audit import Audit
+from hutch.engine.belonging import SHARED, Belonging
 from hutch.engine.context import Context
 from hutch.engine.deadlines import Sweeper
 from hutch.engine.drive.assemble import Drives, open_drives
@@ -78,6 +79,7 @@ class Engine:
     audit: Audit
     watchers: Watchers
     surveyor: Surveyor
+    belonging: Belonging
 
     async def health(self) -> Mapping[str, Any]:
         """Walls, limits and counts, for doctor and the health page."""
@@ -93,6 +95,7 @@ class Engine:
     async def aclose(self) -> None:
         """End what this process runs. Sessions and files stay. A step that fails does not stop the next one."""
         async with contextlib.AsyncExitStack() as steps:
+            steps.callback(self.belonging.close)
             for close in (
                 self.store.aclose,
                 self.provider.aclose,
@@ -139,7 +142,12 @@ async def assemble(settings: Settings, provider: Provider | None = None, place: 
         )
     store = Store(database, place.worker_id)
     watchers = Watchers()
-    try:
+    async with contextlib.AsyncExitStack() as undo:
+        undo.push_async_callback(store.aclose)
+        belonging = await _belonging(settings.data_dir, store, place)
+        undo.callback(belonging.close)
+        if place.announced:  # nobody else has this name: a coordinator that saw an earlier life of ours is too late
+            await store.renew_fences()
         sandboxes = Sandboxes(
             store=store,
             provider=provider,
@@ -149,11 +157,9 @@ async def assemble(settings: Settings, provider: Provider | None = None, place: 
             trees=trees_folder(settings.data_dir),
         )
         await recover(store, provider, sandboxes, folder, BASH.limits, shared_data=place.shared_data)
-    except BaseException:
-        await store.aclose()
-        raise
+        undo.pop_all()
     drives = open_drives(settings, None if place.database_url is None else database)
-    engine = _wired(settings, provider, database, store, sandboxes, watchers, drives)
+    engine = _wired(settings, provider, database, store, sandboxes, watchers, belonging, drives)
     engine.sweeper.start()
     engine.egress.start()
     engine.pool.fill()
@@ -167,6 +173,7 @@ def _wired(
     store: Store,
     sandboxes: Sandboxes,
     watchers: Watchers,
+    belonging: Belonging,
     drives: Drives,
 ) -> Engine:
     judges = {"strict": Judge(STRICT), "open": Judge(OPEN_PROFILE)}
@@ -224,6 +231,7 @@ def _wired(
         audit=Audit(AuditStore(database)),
         watchers=watchers,
         surveyor=Surveyor(sandboxes, pool, egress, settings.max_pool_size),
+        belonging=belonging,
     )
 
 
@@ -251,12 +259,24 @@ def _sandbox_folder(data_dir: Path) -> Path:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
-        raise StoreUnavailable(
-            f"The data folder {str(data_dir)!r} cannot be used: {error.strerror}. "
-            "Set HUTCH_DATA_DIR to a folder that this user may write.",
-            path=str(data_dir),
-        ) from error
+        raise _unusable(data_dir, error) from error
     return folder
+
+
+async def _belonging(data_dir: Path, store: Store, place: Place) -> Belonging:
+    """Raises: SettingsInvalid, StoreUnavailable."""
+    try:
+        return Belonging(data_dir, await store.database_id(), SHARED if place.shared_data else place.worker_id)
+    except OSError as error:
+        raise _unusable(data_dir, error) from error
+
+
+def _unusable(data_dir: Path, error: OSError) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"The data folder {str(data_dir)!r} cannot be used: {error.strerror}. "
+        "Set HUTCH_DATA_DIR to a folder that this user may write.",
+        path=str(data_dir),
+    )
 
 
 class EngineHome:

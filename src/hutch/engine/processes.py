@@ -63,7 +63,8 @@ class Running:
 class StreamedCommand:
     """A command that lives as long as somebody follows it."""
 
-    def __init__(self, running: Running, end: asyncio.Task[None]) -> None:
+    def __init__(self, sandboxes: Sandboxes, running: Running, end: asyncio.Task[None]) -> None:
+        self._sandboxes = sandboxes
         self._running = running
         self._end = end
 
@@ -75,7 +76,7 @@ class StreamedCommand:
         """Raises: SandboxUnavailable."""
         async for event in self._running.log.follow():
             if event["type"] == "exit":
-                _refuse_lost(self._running)
+                await _refuse_lost(self._sandboxes, self._running)
             yield event
 
     async def aclose(self) -> None:
@@ -112,7 +113,7 @@ class Processes:
         self._check_timeout(spec.timeout)
         running = await self._begin(tenant, sandbox_id, spec)
         await self._finish(running)
-        _refuse_lost(running)
+        await _refuse_lost(self._sandboxes, running)
         return running.log.result()
 
     async def stream(self, tenant: str, sandbox_id: str, spec: ProcessSpec) -> AsyncIterator[OutputEvent]:
@@ -128,7 +129,7 @@ class Processes:
         """The same for callers who need to know the process before its first output. It must be closed."""
         self._check_timeout(spec.timeout)
         running = await self._begin(tenant, sandbox_id, spec)
-        return StreamedCommand(running, asyncio.create_task(self._finish(running)))
+        return StreamedCommand(self._sandboxes, running, asyncio.create_task(self._finish(running)))
 
     async def start(self, tenant: str, sandbox_id: str, spec: ProcessSpec) -> ProcessInfo:
         """Run in the background until it ends by itself, is killed, or its time-out comes."""
@@ -193,13 +194,16 @@ class Processes:
         def watch() -> None:
             helpers.append(asyncio.create_task(live.gauge.watch(running.machine, kill)))
 
-        free = running.machine.headroom_hint()[0]
         timers = [loop.call_later(WATCH_AFTER, watch)]
         if log.spec.timeout is not None:
             timers.append(loop.call_later(log.spec.timeout, kill, None))
         ended = ProcessExit(128 + signal.SIGKILL, signal.SIGKILL, lost=True)
         try:
+            free = running.machine.headroom_hint()[0]
             ended = await process.wait()
+            log.stop_clock()
+            for timer in timers:
+                timer.cancel()  # what is counted now is no time of the command's
             if not ended.lost:
                 with contextlib.suppress(SandboxUnavailable):  # the machine ended after the command: the result stands
                     log.limit = await live.gauge.after_command(running.machine) or log.limit
@@ -329,12 +333,12 @@ def _kind_of(spec: ProcessSpec) -> CommandKind:
     return "background" if spec.timeout is None else "command"
 
 
-def _refuse_lost(running: Running) -> None:
+async def _refuse_lost(sandboxes: Sandboxes, running: Running) -> None:
     """Raises: SandboxUnavailable when the command did not end but its machine did, and not to enforce a limit."""
     log = running.log
     if log.exit is None or not log.exit.lost or log.timed_out or log.limit is not None:
         return
-    kept = not running.live.removed
+    kept = await sandboxes.keeps_files(running.live)
     what = "its files are kept, and the next call starts it again" if kept else "it was closed, and its files are gone"
     raise SandboxUnavailable(
         f"The sandbox ended while the command ran: {what}.", process_id=log.process_id, files_kept=kept

@@ -14,7 +14,7 @@ from hutch.engine.live import LiveSandbox
 from hutch.engine.ownership import FolderLock, try_lock
 from hutch.engine.steps import RETRY_DELAY, TAKE_OVER_SECONDS, Steps, moved
 from hutch.lifecycle.sandbox import SandboxEvent
-from hutch.model.errors import PoolExhausted, SandboxUnavailable, SessionExpiredError, StoreUnavailable
+from hutch.model.errors import PoolExhausted, SandboxMoved, SandboxUnavailable, SessionExpiredError, StoreUnavailable
 from hutch.model.ids import new_sandbox_id
 from hutch.model.session import WORKSPACE_DIR
 from hutch.model.template import Template
@@ -23,6 +23,7 @@ from hutch.store.records import HostUidTaken, SandboxRecord
 from hutch.store.store import Store
 
 UID_TRIES = 8
+USE_SHOWN_SECONDS = 1.0  # how old the row's activity may be where another process goes by it
 
 
 class Sandboxes:
@@ -182,8 +183,27 @@ class Sandboxes:
 
         Raises: SessionExpiredError, SandboxMoved, PoolExhausted, WallMissing, SandboxUnavailable.
         """
-        if live.machine is not None and live.machine.alive:
-            return live.machine
+        machine = live.machine
+        if machine is None or not machine.alive:
+            machine = await self._woken(live)
+        if live.lock is None:
+            await self._show_use(live)
+        return machine
+
+    async def _show_use(self, live: LiveSandbox) -> None:
+        """Another process runs the machine, and stops or removes it when the row says that nobody uses it.
+
+        Raises: SessionExpiredError, SandboxMoved.
+        """
+        now = time.time()
+        if now - live.use_shown < USE_SHOWN_SECONDS:
+            return
+        if not await self._store.use(live.sandbox_id, now, fence=live.record.fence):
+            await self._refresh(live)
+            raise SandboxUnavailable("The sandbox is changing hands. Try again.")
+        live.use_shown = now
+
+    async def _woken(self, live: LiveSandbox) -> Machine:
         async with live.waking:
             deadline = time.monotonic() + TAKE_OVER_SECONDS
             while (machine := live.machine) is None or not machine.alive:
@@ -207,6 +227,14 @@ class Sandboxes:
             raise expired()
         live.record = record
 
+    async def keeps_files(self, live: LiveSandbox) -> bool:
+        """Whether what is in it will be there at the next call; as far as can be told while the store is away."""
+        try:
+            await self._refresh(live)
+        except (SessionExpiredError, SandboxMoved, StoreUnavailable):
+            return not live.removed
+        return True
+
     async def _wake_here(self, live: LiveSandbox) -> bool:
         """Start it, unless another process holds it (False)."""
         if live.lock is None:
@@ -227,6 +255,23 @@ class Sandboxes:
         return True
 
     # -- stopping and removing
+
+    async def expire(self, live: LiveSandbox) -> bool:
+        """Remove it, its time is over. False: another process has begun to use it."""
+        began = await self._store.transition(
+            live.sandbox_id,
+            live.record.state,
+            "removing",
+            "expire",
+            deadline_at=time.time(),
+            deadline_action="remove",
+            fence=live.record.fence,
+            unused_since=live.last_activity if live.record.idle_seconds > 0 else None,
+        )
+        if began:
+            live.record = replace(live.record, state="removing")
+            await self.remove(live, "remove")
+        return began
 
     async def put_to_rest(self, live: LiveSandbox) -> None:
         """Of a sandbox whose process died (we hold its lock): end what is left running, keep the files."""

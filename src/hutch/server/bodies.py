@@ -26,6 +26,7 @@ Text = Annotated[str, PlainValidator(_text), WithJsonSchema({"type": "string"})]
 # What the schemas say beyond the type is told, not checked, here: the engine's own words are better.
 Name = Annotated[str, PlainValidator(_text), WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 512})]
 Seconds = Annotated[float, Field(allow_inf_nan=False, json_schema_extra={"exclusiveMinimum": 0})]
+Whole = Annotated[int, Field(le=2**63 - 1, ge=-(2**63))]  # what databases and files can count to
 Signal = Annotated[int, Field(json_schema_extra={"minimum": 1, "maximum": 64})]
 Side = Annotated[int, Field(json_schema_extra={"minimum": 1, "maximum": 9999})]
 

@@ -20,7 +20,7 @@ from hutch.model.wire import REFUSED_AT_ONCE, REFUSED_HEADER, REQUEST_ID_HEADER
 from hutch.server.logs import REQUEST_ID, event_log
 from hutch.server.metrics import Metrics
 from hutch.server.tracing import Tracing
-from hutch.server.trail import ACTOR
+from hutch.server.trail import ACTOR, nobody_yet
 
 NO_ROUTE = "none"  # nothing matched, or it was refused before
 GONE = 499  # its caller left before it was answered
@@ -70,7 +70,7 @@ class Noting:
             others = [pair for pair in scope["headers"] if pair[0] != REQUEST_ID_HEADER.encode()]
             scope["headers"] = [*others, (REQUEST_ID_HEADER.encode(), request_id.encode())]
         REQUEST_ID.set(request_id)  # a server gives each request a context of its own
-        ACTOR.set(None)
+        nobody_yet()
         began, seen = time.perf_counter(), _Seen()
         self._metrics.requests_open.inc()
         try:

@@ -39,6 +39,13 @@ class Act:
 _ACT: ContextVar[Act | None] = ContextVar("hutch_act", default=None)
 
 
+def nobody_yet() -> None:
+    """At the beginning of a request. Its context may be that of an earlier one on the same connection: whoever stopped
+    and started reading a long body hands it on."""
+    ACTOR.set(None)
+    _ACT.set(None)
+
+
 def begins(connection: HTTPConnection, principal: Principal) -> None:
     """From here on this caller is behind what happens."""
     ACTOR.set(principal)
@@ -51,7 +58,8 @@ def begins(connection: HTTPConnection, principal: Principal) -> None:
     act.action = "" if noun == LOOKING else f"{noun}.{endpoint.__name__}"
     names = dict(connection.path_params)
     act.sandbox_id = str(names.pop("sandbox_id", ""))
-    act.detail = " ".join(str(value) for value in names.values())
+    # What was noted before it was known who calls stays.
+    act.detail = " ".join([*map(str, names.values()), act.detail]).strip()
 
 
 def note(detail: str) -> None:

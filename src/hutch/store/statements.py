@@ -155,12 +155,15 @@ def set_state(
     expected: SandboxState,
     new: SandboxState,
     deadline: dict[str, Any],
+    unused_since: float | None = None,
 ) -> bool:
-    """Change the state, and with it the columns of `deadline`, when the state is still `expected`, and ours."""
+    """Change the state, and with it the columns of `deadline`, when the state is still `expected`, and ours, and nobody
+    used it after `unused_since`."""
     assignments = ", ".join(f"{name} = ?" for name in ("state", *deadline))
+    unused, since = ("", ()) if unused_since is None else (" AND last_activity_at <= ?", (unused_since,))
     changed = connection.execute(
-        f"UPDATE sandboxes SET {assignments} WHERE {HELD} AND state = ?",
-        (new, *deadline.values(), *held, expected),
+        f"UPDATE sandboxes SET {assignments} WHERE {HELD} AND state = ?{unused}",
+        (new, *deadline.values(), *held, expected, *since),
     )
     return changed.rowcount == 1
 

@@ -10,7 +10,6 @@ from hutch.model.errors import (
     DriveFileNotFound,
     FileConflict,
     InvalidRequest,
-    LimitExceeded,
     PathRejected,
     SandboxFileNotFound,
 )
@@ -104,16 +103,6 @@ class PlacingContract(ClientContractStage):
         with pytest.raises(PathRejected, match="folder"):
             await client.place(["/ok", "/taken"])
         assert [one["name"] for one in await client.files.list()] == ["taken"]
-
-    @staged
-    async def test_a_limit_is_told_with_both_numbers(self, stage: Stage) -> None:
-        client = await stage.bound(policy="strict")
-        await client.drive.write_file("/ok", "ok")
-        await client.drive.write_file("/large", bytes(101 * MIB))
-        with pytest.raises(LimitExceeded) as caught:
-            await client.place(["/ok", "/large"])
-        assert (caught.value.details["maximum"], caught.value.details["actual"]) == (100 * MIB, 101 * MIB)
-        assert await client.files.list() == []
 
     @staged
     async def test_a_file_of_the_sandbox_is_saved_to_the_drive(self, stage: Stage) -> None:

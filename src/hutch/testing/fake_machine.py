@@ -46,6 +46,7 @@ class FakeMachine(Machine):
         self.sandbox_id = spec.sandbox_id
         self.spec = spec
         self.tree = tree
+        self.unfinished: list[File] = []
         self._capabilities = capabilities
         self._faults = faults
         self._resolve = resolve
@@ -211,13 +212,17 @@ class FakeMachine(Machine):
         self.serve(port, listener.answer)
         return listener
 
+    def _holds(self) -> tuple[int, int]:
+        total_bytes, files = self.tree.usage()
+        return total_bytes + sum(len(file.data) for file in self.unfinished), files + len(self.unfinished)
+
     async def usage(self, max_files: int, max_bytes: int) -> Usage:
         await self._file_call("usage")
-        total_bytes, files = self.tree.usage()
+        total_bytes, files = self._holds()
         return Usage(total_bytes, files)
 
     def headroom_hint(self) -> tuple[int, int]:
-        total_bytes, files = self.tree.usage()
+        total_bytes, files = self._holds()
         return self._faults.disk_bytes - total_bytes, self._faults.disk_files - files
 
     async def stop(self) -> None:
@@ -254,6 +259,7 @@ class _Writer(FileWriter):
         self._path = path
         self._file = File(mode=mode)
         self._open = True
+        machine.unfinished.append(self._file)  # as a real one has it in the workspace, under a name of its own
 
     async def write(self, data: bytes) -> None:
         self._require_open()
@@ -261,11 +267,16 @@ class _Writer(FileWriter):
 
     async def commit(self) -> None:
         self._require_open()
-        self._open = False
+        self._end()
         self._machine.tree.put(self._path, self._file)
 
     async def abort(self) -> None:
-        self._open = False
+        self._end()
+
+    def _end(self) -> None:
+        if self._open:
+            self._open = False
+            self._machine.unfinished = [file for file in self._machine.unfinished if file is not self._file]
 
     def _require_open(self) -> None:
         if not self._open:

@@ -50,11 +50,12 @@ class ObjectEmbedder:
 
     async def _called(self, function: Any, argument: Any) -> Any:
         try:
-            return await asyncio.wait_for(asyncio.to_thread(function, argument), SECONDS)
+            async with asyncio.timeout(SECONDS):
+                return await asyncio.to_thread(function, argument)
         except TimeoutError:
             raise EmbeddingFailed(f"the embeddings object took more than {SECONDS:.0f} seconds") from None
         except Exception as error:
-            raise EmbeddingFailed(f"the embeddings object failed ({type(error).__name__}: {error:.200})") from error
+            raise EmbeddingFailed(f"the embeddings object failed ({type(error).__name__}: {error!s:.200})") from error
 
 
 class ServiceEmbedder:

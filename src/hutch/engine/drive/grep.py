@@ -141,11 +141,12 @@ class _Search:
             chunks = await self.store.chunks(content_id, number, 4)
             number += len(chunks)
             rest += b"".join(chunks)
-            end = len(rest) if not chunks else rest.rfind(b"\n") + 1
-            if not end and len(rest) <= _LONGEST_LINE:
-                continue
-            block, rest = rest[: end or len(rest)], rest[end or len(rest) :]
-            await self._blocks([(record.path, block.removesuffix(b"\n"))], lines)
-            lines += block.count(b"\n")
+            end = rest.rfind(b"\n") + 1
+            if not chunks or (not end and len(rest) > _LONGEST_LINE):
+                end = len(rest)
+            if end:
+                await self._blocks([(record.path, rest[:end].removesuffix(b"\n"))], lines)
+                lines += rest.count(b"\n", 0, end)
+                rest = rest[end:]
             if not chunks:
                 return

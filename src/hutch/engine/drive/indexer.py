@@ -52,8 +52,7 @@ class Indexer:
     async def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait({self._task})
 
     async def caught_up(self, owner: int) -> int:
         """How many files of a user are still not indexed, after a short wait for them."""
@@ -101,7 +100,8 @@ class Indexer:
                 await asyncio.sleep(1)
                 self._wanted.set()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wanted.wait(), LOOK_SECONDS)
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._wanted.wait()
 
     async def _words(self) -> bool:
         if not await self._store.any_due("words"):

@@ -12,8 +12,9 @@ from typing import Any, Protocol
 
 from hutch.model.errors import InvalidRequest, LimitExceeded
 
-REGEX_SECONDS = 10.0  # of processor time, for all blocks of one search
-ANSWER_SECONDS = 30.0
+START_SECONDS = 30.0
+BATCH_SECONDS = 3.0  # for some two megabytes of text, which take a fiftieth of that
+CPU_SECONDS = 60  # a last bound, should nobody be there to end it
 _ANSWER_BYTES = 16 * 1024 * 1024
 _WORKER = Path(__file__).with_name("regex_worker.py")
 
@@ -63,8 +64,8 @@ class RegexMatcher:
         )
         made = cls(process)
         try:
-            request = {"pattern": pattern, "ignore_case": ignore_case, "most": most, "cpu_seconds": int(REGEX_SECONDS)}
-            answer = await made._asked([json.dumps(request).encode() + b"\n"])
+            request = {"pattern": pattern, "ignore_case": ignore_case, "most": most, "cpu_seconds": CPU_SECONDS}
+            answer = await made._asked([json.dumps(request).encode() + b"\n"], START_SECONDS)
             if "error" in answer:
                 raise InvalidRequest(f"The pattern is no regular expression: {answer['error']:.200}.")
             yield made
@@ -73,14 +74,14 @@ class RegexMatcher:
 
     async def lines(self, blocks: Sequence[bytes], most: int) -> list[list[int]]:
         sizes = json.dumps([len(block) for block in blocks]).encode() + b"\n"
-        found: list[list[int]] = await self._asked([sizes, *blocks])
+        found: list[list[int]] = await self._asked([sizes, *blocks], BATCH_SECONDS)
         return found
 
-    async def _asked(self, pieces: Sequence[bytes]) -> Any:
+    async def _asked(self, pieces: Sequence[bytes], seconds: float) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(seconds):
                 for piece in pieces:
                     self._process.stdin.write(piece)
                 await self._process.stdin.drain()
@@ -89,10 +90,10 @@ class RegexMatcher:
             line = b""
         if not line:
             raise LimitExceeded(
-                f"The regular expression took more than {REGEX_SECONDS:.0f} seconds, or too much memory. Nested "
-                "repetitions such as (a+)+ do that: write it in another way, or name fewer files.",
+                f"The regular expression took more than {seconds:g} seconds for a few files, or too much memory. "
+                "Nested repetitions such as (a+)+ do that: write it in another way.",
                 limit="grep_time",
-                maximum=REGEX_SECONDS,
+                maximum=seconds,
             )
         return json.loads(line)
 

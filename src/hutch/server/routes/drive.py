@@ -23,7 +23,7 @@ from hutch.model.drive import (
 from hutch.model.errors import HutchError
 from hutch.server.answers import Json
 from hutch.server.auth import Reader, User
-from hutch.server.bodies import EditBody, MoveBody, PathBody
+from hutch.server.bodies import EditBody, MoveBody, PathBody, raw_query
 from hutch.server.routes.files import from_first, read_out, whole_body
 from hutch.server.schemas import shape
 from hutch.server.services import Shared
@@ -33,22 +33,26 @@ from hutch.server.trail import note, on_behalf_of
 router = APIRouter(prefix="/v1/drive", tags=["drive"])
 
 
-async def _user(user_id: Annotated[str, Query(description="Whose drive it is.")]) -> str:
-    on_behalf_of(user_id)
-    return user_id
+async def whose(request: Request, user_id: Annotated[str, Query(description="Whose drive it is.")]) -> str:
+    """As it was sent: what the framework replaces would make one user of two."""
+    found = raw_query(request, "user_id") or ""
+    on_behalf_of(found)
+    return found
 
 
-async def _path(path: Annotated[str, Query(description="Absolute.")]) -> str:
-    note(path)
-    return path
+async def _path(request: Request, path: Annotated[str, Query(description="Absolute.")]) -> str:
+    found = raw_query(request, "path") or ""
+    note(found)
+    return found
 
 
-async def _folder(path: Annotated[str, Query(description="Absolute. Default: all of it.")] = "/") -> str:
-    note(path)
-    return path
+async def _folder(request: Request, path: Annotated[str, Query(description="Absolute. Default: /.")] = "/") -> str:
+    found = raw_query(request, "path")
+    note(found or "/")
+    return "/" if found is None else found
 
 
-Whose = Annotated[str, Depends(_user)]
+Whose = Annotated[str, Depends(whose)]
 Path = Annotated[str, Depends(_path)]
 Folder = Annotated[str, Depends(_folder)]
 

@@ -82,13 +82,14 @@ def nearest(
         place, distance, size = "p.place", "p.place <=> CAST(? AS vector)", "vector_dims(p.place)"
     # A model that answers in another number of dimensions than before cannot be compared with.
     rows = connection.execute(
-        f"SELECT p.file_id, f.path, p.starts, p.ends, CASE WHEN {size} = ? THEN {distance} END AS far {_OF_FILE}"
-        f" AND {place} IS NOT NULL ORDER BY far IS NULL, far LIMIT ?",
+        f"SELECT file_id, path, starts, ends, far FROM (SELECT p.file_id, f.path, p.starts, p.ends,"
+        f" CASE WHEN {size} = ? THEN {distance} END AS far {_OF_FILE} AND {place} IS NOT NULL) AS found"
+        " WHERE far IS NOT NULL ORDER BY far LIMIT ?",
         (len(embedding), _packed(dialect, embedding), owner_id, *below(folder), model, at_most * 8),
     )
     found: dict[int, NearPassage] = {}
     for file_id, path, starts, ends, far in rows.fetchall():
-        if far is not None and far == far and len(found) < at_most:  # no distance of a vector of zeros is a number
+        if far == far and len(found) < at_most:  # no distance of a vector of zeros is a number
             found.setdefault(file_id, NearPassage(file_id, path, starts, ends))
     return list(found.values())
 
