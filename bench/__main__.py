@@ -12,7 +12,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from bench import bash_tool, code, commands, crowd, drive, files, policy_rows, remote, report, starts
+from bench import (
+    bash_tool,
+    code,
+    commands,
+    crowd,
+    deepagents_files,
+    drive,
+    egress,
+    files,
+    policy_rows,
+    remote,
+    report,
+    starts,
+)
 from bench.docker_engine import EngineMissing, docker_engine
 from bench.docker_side import DockerSide
 from bench.hutch_side import QUOTA_OFF, QUOTA_ON, HutchSide
@@ -25,8 +38,10 @@ GROUPS: dict[str, Sequence[Callable[[Field], list[Row]]]] = {
     "commands": (commands.one_command,),
     "starts": (starts.whole_life, starts.first_command),
     "files": (files.transfers, files.listing),
+    "deepagents": (deepagents_files.rows,),
     "drive": (drive.rows,),
     "tools": (bash_tool.against_heredocs,),
+    "egress": (egress.requests,),
     "throughput": (commands.throughput,),
     "remote": (remote.rows,),
     "memory": (crowd.idle_memory,),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hutch.client.async_batch import AsyncBatchSandboxClient
     from hutch.client.async_client import AsyncSandboxClient
     from hutch.client.sync_client import BashTool, BatchSandboxClient, SandboxClient
+    from hutch.model.egress import HostRule
     from hutch.model.errors import (
         ClientClosed,
         CommandRejected,
@@ -72,6 +73,7 @@ __all__ = [
     "FileConflict",
     "Forbidden",
     "GitFailed",
+    "HostRule",
     "HutchError",
     "IdempotencyConflict",
     "InterpreterMissing",
@@ -112,6 +114,7 @@ _HOMES = {
     "AsyncSandboxClient": "hutch.client.async_client",
     "BashTool": "hutch.client.sync_client",
     "BatchSandboxClient": "hutch.client.sync_client",
+    "HostRule": "hutch.model.egress",
     "SandboxClient": "hutch.client.sync_client",
     "SandboxSession": "hutch.tools.session",
     "create_sandbox_tools": "hutch.tools.direct",

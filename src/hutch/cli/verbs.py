@@ -15,6 +15,7 @@ from hutch.cli import (
     egress,
     files,
     keys,
+    mcp,
     options,
     preview,
     serve,
@@ -52,6 +53,7 @@ def build_app() -> typer.Typer:
     app.add_typer(drive.build_app(), name="drive")
     app.add_typer(egress.build_app(), name="egress")
     app.command("serve")(serve.serve)
+    app.command("mcp")(options.at_a_place(mcp.mcp))
     app.command("preview")(options.at_a_place(preview.preview))
     app.add_typer(keys.build_app(), name="keys")
     app.command("top")(options.at_a_place(top.top))

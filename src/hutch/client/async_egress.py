@@ -25,7 +25,7 @@ class AsyncEgress:
         """Let the sandbox reach these hosts and no others, from now on; an empty list: none.
 
         Args:
-            rules: such as `{"host": "pypi.org"}` or `HostRule("*.example.com", ports=(443,))`; see `HostRule`.
+            rules: such as `{"host": "example.org"}` or `HostRule("*.example.com", ports=(443,))`; see `HostRule`.
 
         Connections that are open and would not pass any more are cut. The rules stay through restarts of the sandbox.
 
@@ -59,5 +59,5 @@ def _documents(rules: Sequence[HostRule | Mapping[str, Any]]) -> Documents:
         elif isinstance(rule, Mapping):
             found.append(dict(rule))
         else:
-            raise InvalidRequest('Egress rules are a list of rules, such as [{"host": "pypi.org"}].')
+            raise InvalidRequest('Egress rules are a list of rules, such as [{"host": "example.org"}].')
     return found

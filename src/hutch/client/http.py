@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, cast
 
-from hutch.client.http_calls import Call, Caller, Query, segment, unreachable
+from hutch.client.http_calls import Call, Caller, Query, Sending, segment, unreachable
 from hutch.client.http_code import HttpCode
 from hutch.client.http_drive import HttpDrive
 from hutch.client.http_egress import HttpEgress
@@ -49,6 +49,10 @@ class Http:
         self.git = HttpGit(caller)
         self.drive = HttpDrive(caller)
         self._policies: OrderedDict[str, str] = OrderedDict()  # of sandboxes, by the name of the profile
+
+    def goes_to(self, sending: Sending) -> None:
+        """Calls from this event loop go there."""
+        self._caller.goes_to(sending)
 
     # -- sessions
 

@@ -11,6 +11,7 @@ import contextlib
 import contextvars
 import os
 import queue
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Future
@@ -22,6 +23,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+DETECTOR = "blockbuster.blockbuster"
+
+
 class LoopThread:
     """Starts at its first use, and anew in a forked child, where no thread of the parent runs."""
 
@@ -31,6 +35,7 @@ class LoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._ended = False
+        self._watched = True  # by a detector of blocking calls, should one come
         self._process_id = os.getpid()
         self._relics: list[object] = []  # of the parent, in a forked child
         self._last: list[asyncio.Task[None]] = []  # kept, or the loop might lose it
@@ -62,6 +67,10 @@ class LoopThread:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=self._main, args=(self._loop,), name=self._name, daemon=True)
                 self._thread.start()
+                self._watched = True
+            if self._watched and DETECTOR in sys.modules:
+                self._watched = False
+                self._loop.call_soon_threadsafe(_may_block)
             return _begin(self._loop, coroutine, context)
 
     def forget_after_fork(self) -> object:
@@ -181,6 +190,13 @@ class LoopThread:
 
         with contextlib.suppress(RuntimeError):  # closed already
             loop.call_soon_threadsafe(lambda: self._last.append(loop.create_task(end())))
+
+
+def _may_block() -> None:
+    """Tell the detector that `langgraph dev` arms that this thread is no server's: its loop may open a file."""
+    skipped = getattr(sys.modules[DETECTOR], "_skip", None)
+    if skipped is not None:
+        skipped.value = True  # of this thread only
 
 
 def _begin(

@@ -19,7 +19,7 @@ class HostRule:
     """A host that a sandbox may reach.
 
     Args:
-        host: "pypi.org"; "*.example.com" for all names below (not "example.com" itself); "*" for every public name;
+        host: "example.org"; "*.example.com" for all names below (not "example.com" itself); "*" for every public name;
             an address only together with `private`.
         ports: which of its ports.
         private: it may lie in a private network, or on this machine.

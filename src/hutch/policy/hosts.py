@@ -98,7 +98,7 @@ def _port(text: str) -> int:
 def parse_rules(given: Iterable[HostRule | Mapping[str, Any]]) -> tuple[HostRule, ...]:
     """Rules as users write them, checked, each host in its one spelling. Raises: InvalidRequest."""
     if isinstance(given, str | bytes | Mapping | HostRule) or not isinstance(given, Iterable):
-        raise InvalidRequest('Egress rules are a list, such as [{"host": "pypi.org"}].')
+        raise InvalidRequest('Egress rules are a list, such as [{"host": "example.org"}].')
     rules = tuple(_rule(one) for one in given)
     if len(rules) > MOST_RULES:
         raise InvalidRequest(f"A sandbox has at most {MOST_RULES} egress rules, not {len(rules)}.")

@@ -110,7 +110,7 @@ class MoveBody(Body):
 class RuleBody(Body):
     """What the values must be like is the engine's to say."""
 
-    host: Text = Field(description="pypi.org, *.example.com, or an address with private")
+    host: Text = Field(description="example.org, *.example.com, or an address with private")
     ports: list[int] | None = Field(default=None, description="Default: 80 and 443.")
     private: bool = Field(default=False, description="It may lie in a private network, or on the server itself.")
     tls: bool | None = Field(default=None, description="Default: in tunnels yes, else only with headers.")

@@ -2,7 +2,8 @@
 
 A layer is built once below the data folder, under a name that is a hash of what it was made from, and then only read:
 
-    usr/      lies over /usr. Empty for `open`; for `strict` it holds exactly the allowed programs and hides the rest
+    usr/      lies over /usr. For `open` it gives names to programs that the host has under another one (`python`); for
+              `strict` it holds exactly the allowed programs and hides the rest
     etc/      is /etc
     hidden/   the guest init and bash, which a sandbox gets as open descriptors only
     empty/    an overlay needs two layers
@@ -26,7 +27,7 @@ from hutch.model.errors import SandboxUnavailable, WallMissing
 from hutch.model.template import STRICT_PROGRAMS
 from hutch.providers.bubblewrap.etc import HOST_FILES, HOST_FOLDERS_OF_LINKS, etc_files
 
-LAYER_VERSION = 1  # counts up when this file builds something else of the same sources
+LAYER_VERSION = 2  # counts up when this file builds something else of the same sources
 HOSTNAME = "hutch"
 PROGRAM_FOLDERS = ("sbin", "local", "games", "libexec")  # of /usr; strict hides them
 OPAQUE = b"y"
@@ -97,7 +98,9 @@ class Layers:
     def _signature(self, strict: bool, programs: dict[str, Path]) -> str:
         sources = [self._guest, self._warm, self._shell, *(self._etc / file for file in HOST_FILES)]
         sources += [self._etc / folder for folder in HOST_FOLDERS_OF_LINKS]
-        if strict:
+        if not strict:
+            sources += [self._usr / "bin" / name for name in PROGRAM_ALIASES]
+        else:
             sources += [*programs.values(), *(self._usr / folder for folder in WITNESSES), *PACKAGE_WITNESSES]
         digest = hashlib.sha256(f"{LAYER_VERSION} {sorted(programs)}".encode())
         for source in sources:
@@ -120,6 +123,8 @@ class Layers:
             self._build_etc(building / "etc")
             if programs is not None:
                 self._build_strict(building / "usr", programs)
+            else:
+                self._build_open(building / "usr")
             try:
                 building.rename(path)
             except OSError:
@@ -149,6 +154,15 @@ class Layers:
         for entry in (etc, *etc.rglob("*")):  # whatever the umask was
             if not entry.is_symlink():
                 entry.chmod(0o755 if entry.is_dir() else 0o644)
+
+    def _build_open(self, usr: Path) -> None:
+        (usr / "bin").mkdir()
+        for name, candidates in PROGRAM_ALIASES.items():
+            there = [candidate for candidate in candidates if os.path.lexists(self._usr / "bin" / candidate)]
+            if there and name not in there:
+                (usr / "bin" / name).symlink_to(there[0])
+        for folder in (usr, usr / "bin"):
+            folder.chmod(0o755)  # whatever the umask was
 
     def _build_strict(self, usr: Path, programs: dict[str, Path]) -> None:
         bin_folder = usr / "bin"

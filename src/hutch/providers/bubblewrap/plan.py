@@ -184,7 +184,7 @@ def _stage(blue: Blueprint) -> Iterator[Step]:
 
 
 def _layered(blue: Blueprint) -> bool:
-    return blue.strict and blue.has("program_folder")
+    return blue.has("program_folder") or not blue.strict
 
 
 def _devices(blue: Blueprint) -> Iterator[Step]:
