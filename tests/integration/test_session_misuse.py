@@ -11,7 +11,7 @@ import pytest
 
 from hutch.client.async_client import AsyncSandboxClient
 from hutch.model.errors import HutchError, ServerUnreachable
-from hutch.tools import SandboxNotRunningError, SandboxSession, create_sandbox_tools
+from hutch.tools import SandboxNotRunningError, SandboxSession, browser, create_sandbox_tools, session_code
 from hutch.tools.answers import MODEL_BYTES
 from tests.client_rig import settings_of
 from tests.tools_rig import Stage, stage_of
@@ -41,6 +41,13 @@ def test_no_path_leaves_the_workspace(path: str, stage: Stage) -> None:
     for tool, more in (("file_list", {}), ("grep", {"pattern": "x"}), ("git_status", {})):
         if path:
             assert stage.call(tool, path=path, **more).startswith("ERROR: path_rejected"), tool
+
+
+def test_a_program_that_is_not_installed_is_named(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_code, "NODE", "no-such-node -e")
+    monkeypatch.setattr(browser, "_START", "exit 127")
+    assert "no-such-node is not installed" in stage.call("javascript_execute", code="1")
+    assert stage.call("browser_info").startswith("ERROR: not_supported: chromium is not installed")
 
 
 def test_links_do_not_lead_out(stage: Stage) -> None:

@@ -9,6 +9,7 @@ from hutch.model.limits import MIB
 from hutch.tools.answers import cut
 from hutch.tools.workspace import Workspace, finished
 
+NODE = "node -e"
 MAX_IMAGE = 4 * MIB  # characters of base64
 _LESS = "Print less, or write to a file and read it with file_read."
 
@@ -60,7 +61,7 @@ class CodeTools:
         self, code: Annotated[str, "JavaScript for Node; print with console.log"], timeout: float = 30
     ) -> str:
         """Run JavaScript in Node, in a process of its own, in /workspace; nothing is kept but files."""
-        result = await self._workspace.feed("node -e", code, timeout)
+        result = await self._workspace.feed(NODE, code, timeout)
         return finished(result, _LESS) or "(no output)"
 
 
