@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from hutch import SandboxClient
-from hutch.engine.assemble import HOMES, Engine
+from hutch.engine.assemble import Engine
+from hutch.engine.homes import HOMES
 from hutch.engine.interpreter.trees import Trees
 from hutch.model.code import CodeResult
 from hutch.settings import read_settings
