@@ -17,7 +17,9 @@ OF_AGENTS = {  # tests/suites/agents
     "smolagents_agent.py": "answer: 129",
 }
 OF_OTHERS = {  # by a test of their own
+    "deep_agent.py": "tests/suites/agents/test_pages.py",
     "langchain_bash_tool.py": "tests/acceptance/test_bash_tool_guides.py",
+    "mcp_client.py": "tests/integration/test_mcp.py",
     "sandbox_session.py": "tests/acceptance/test_bash_tool_guides.py",
 }
 

@@ -33,14 +33,15 @@ from hutch.client.sync_client import SandboxClient
 from hutch.model.code import CodeOutput as Shown
 from hutch.model.code import CodeResult
 from hutch.model.errors import HutchError, SessionExpiredError
+from hutch.tools import pip
 from hutch.tools.answers import cut
 
 INSTALL = re.compile(r"^\s*[!%]\s*pip3? install (.+)$", re.MULTILINE)
-INSTALL_SECONDS = 600.0
 HOW = (
     "A sandbox reaches only hosts that a rule allows. To allow those of the package index: "
     "client.egress.set([{'host': 'packages.example.com'}]), with its names."
 )
+NOT_FOUND = 127
 IMAGES = ("image/png", "image/jpeg")
 TEXTS = ("application/json", "text/html", "text/markdown", "text/latex", "image/svg+xml", "text/plain")
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -60,16 +61,6 @@ DISPENSABLE = {
     "import PIL.Image\n": 'PIL = __import__("PIL.Image")\n',
     "import numpy as np\n": 'np = __import__("numpy")\n',
 }
-# Debian's python3 may come without pip, but venv leaves pip's wheel, which runs as it is.
-PIP = """
-if ! python3 -m pip --version >/dev/null 2>&1; then
-  for wheel in /usr/share/python-wheels/pip-*.whl; do break; done
-  [ -e "$wheel" ] || { echo "the sandbox has no pip: install python3-pip on the machine that runs it" >&2; exit 127; }
-  export PYTHONPATH=$wheel
-fi
-exec python3 -m pip install --user --break-system-packages --no-input --quiet """
-# Makes visible what pip installed after the interpreter had started.
-SEE_PACKAGES = "import importlib, site; site.addsitedir(site.getusersitepackages()); importlib.invalidate_caches()"
 
 
 class HutchExecutor(RemotePythonExecutor):
@@ -117,12 +108,15 @@ class HutchExecutor(RemotePythonExecutor):
     def install_packages(self, additional_imports: list[str]) -> list[str]:
         """Raises: AgentError naming the rule that is missing."""
         if additional_imports:
-            self._install(shlex.join(additional_imports))
+            self._install(additional_imports)
         return additional_imports
 
     def run_code_raise_errors(self, code: str) -> CodeOutput:
         """Raises: AgentError: the code failed, or there was no sandbox to run it."""
-        code, wanted = _without_installs(code)
+        try:
+            code, wanted = _without_installs(code)
+        except ValueError as error:
+            raise AgentError(f"A line that installs packages cannot be read: {error}.", self.logger) from error
         try:
             note = self._renew_if_stopped()
             for packages in wanted:
@@ -178,16 +172,15 @@ class HutchExecutor(RemotePythonExecutor):
             self._client.code.run(code, context=self._context, timeout=self._timeout)
         return f"[a new interpreter: {gone}]\n"
 
-    def _install(self, packages: str) -> None:
-        done = self._client.execute(
-            PIP + packages,
-            timeout=INSTALL_SECONDS,
-            env={"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_RETRIES": "1"},
-        )
+    def _install(self, packages: Sequence[str]) -> None:
+        command = pip.install_command(packages, cut_off=not self._client.egress.rules())
+        done = self._client.execute(command, timeout=pip.INSTALL_SECONDS, env=pip.OPTIONS)
+        if done["exit_code"] == NOT_FOUND:
+            raise AgentError("The sandbox has no pip: install python3-pip on the machine that runs it.", self.logger)
         if done["exit_code"] != 0:
             said = cut(done["stderr"] or done["stdout"], "", 4_000)
-            raise AgentError(f"pip could not install {packages}: {said}\n{HOW}", self.logger)
-        self._client.code.run(SEE_PACKAGES, context=self._context, timeout=self._timeout)
+            raise AgentError(f"pip could not install {shlex.join(packages)}: {said}\n{HOW}", self.logger)
+        self._client.code.run(pip.LOOK_AGAIN, context=self._context, timeout=self._timeout)
 
     # -- results
 
@@ -254,9 +247,12 @@ def _image(encoded: str) -> Any:
         return "[a picture that cannot be read]"
 
 
-def _without_installs(code: str) -> tuple[str, list[str]]:
-    """The code without its lines `!pip install …`, and what they want. Text that is plain Python has none."""
+def _without_installs(code: str) -> tuple[str, list[list[str]]]:
+    """The code without its lines `!pip install …`, and what each wants. Text that is plain Python has none.
+
+    Raises: ValueError when its quotes do not match.
+    """
     with contextlib.suppress(SyntaxError, ValueError):
         ast.parse(code)
         return code, []
-    return INSTALL.sub("", code), [found.strip() for found in INSTALL.findall(code)]
+    return INSTALL.sub("", code), [shlex.split(found) for found in INSTALL.findall(code)]

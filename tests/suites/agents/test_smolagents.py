@@ -213,6 +213,8 @@ def test_without_its_walls_a_picture_would_be_anything(
 def test_without_a_rule_no_package_comes_in(executor: HutchExecutor) -> None:
     with pytest.raises(AgentError, match=r"client\.egress\.set"):
         executor("!pip install no-such-package-here\nprint('never')")
+    with pytest.raises(AgentError, match="cannot be read"):
+        executor("!pip install 'x")
     assert executor("text = '''\n!pip install x\n'''\nlen(text)").output == "16"
 
 
