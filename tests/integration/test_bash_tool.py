@@ -128,6 +128,9 @@ class TestForLangChain:
             assert '"stdout": "42\\n"' in answer["messages"][-1].content
 
         play(body)
+        state: Any = {"messages": [AIMessage("", tool_calls=[call])]}
+        answer = graph.compile().invoke(state, context=Context())
+        assert '"session_status": "existing"' in answer["messages"][-1].content
 
     def test_a_string_where_a_list_was_asked_for(self) -> None:
         async def body() -> None:

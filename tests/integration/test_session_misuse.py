@@ -11,7 +11,7 @@ import pytest
 
 from hutch.client.async_client import AsyncSandboxClient
 from hutch.model.errors import HutchError, ServerUnreachable
-from hutch.tools import SandboxNotRunningError, SandboxSession, create_sandbox_tools
+from hutch.tools import SandboxNotRunningError, SandboxSession, browser, create_sandbox_tools, session_code
 from hutch.tools.answers import MODEL_BYTES
 from tests.client_rig import settings_of
 from tests.tools_rig import Stage, stage_of
@@ -41,6 +41,13 @@ def test_no_path_leaves_the_workspace(path: str, stage: Stage) -> None:
     for tool, more in (("file_list", {}), ("grep", {"pattern": "x"}), ("git_status", {})):
         if path:
             assert stage.call(tool, path=path, **more).startswith("ERROR: path_rejected"), tool
+
+
+def test_a_program_that_is_not_installed_is_named(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_code, "NODE", "no-such-node -e")
+    monkeypatch.setattr(browser, "_START", "exit 127")
+    assert "no-such-node is not installed" in stage.call("javascript_execute", code="1")
+    assert stage.call("browser_info").startswith("ERROR: not_supported: chromium is not installed")
 
 
 def test_links_do_not_lead_out(stage: Stage) -> None:
@@ -161,12 +168,19 @@ def test_a_command_that_takes_too_long_is_ended(stage: Stage) -> None:
 
 
 def test_a_session_that_expired_says_so_and_goes_on(tmp_path: Path) -> None:
-    with stage_of(tmp_path / "data", session_id="expires") as stage:
+    rules = [{"host": "example.com"}]
+    with stage_of(tmp_path / "data", session_id="expires", egress=rules) as stage:
+        tools = {tool.name: tool for tool in stage.session.get_tools()}
         stage.call("file_write", file="kept", content="x")
         stage.call("env_set", name="A", value="1")
         stage.call("shell_interactive", input="true")
         stage.run(stage.session.client.for_thread("sandbox-session", "expires").close_session())
-        assert stage.call("file_read", file="kept").startswith("ERROR: session_expired")
+
+        async def both() -> list[str]:
+            return list(await asyncio.gather(*(tools["file_read"].ainvoke({"file": "kept"}) for _ in range(2))))
+
+        assert all(answer.startswith("ERROR: session_expired") for answer in stage.run(both()))
+        assert [rule["host"] for rule in stage.run(stage.session.client.egress.rules())] == ["example.com"]
         assert stage.call("file_read", file="kept").startswith("ERROR: file_not_found")
         assert "not set" in stage.call("env_get", name="A")
         assert "bash" in stage.call("shell_interactive", input="echo $0")
@@ -195,6 +209,7 @@ class TestSessions:
                     assert "stays.txt" not in await tools["file_list"].ainvoke({})
                     await other.delete()
                 await again.delete()
+            assert await AsyncSandboxClient().sessions() == []
 
         with settings_of(tmp_path):
             asyncio.run(play())

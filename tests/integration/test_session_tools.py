@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from hutch.model.errors import InvalidRequest
+from hutch.tools.direct_browser import DirectBrowser
 from tests.tools_rig import MCP_PROGRAM, Hosts, Stage, hosts, stage_of
 
 pytestmark = [pytest.mark.once, pytest.mark.timeout(120)]
@@ -186,6 +188,28 @@ class TestBrowser:
         assert "There is no key" in stage.call("browser_action", action_type="press", key="Any")
         assert "browser_action was called wrongly" in stage.call("browser_action", action_type="fly")
         assert stage.call("browser_open", url="file:///etc/passwd").startswith("ERROR: invalid_request")
+
+    def test_what_the_direct_toolkit_does_beyond(self, stage: Stage, network: Hosts) -> None:
+        browser = DirectBrowser(stage.session.workspace)
+        assert stage.run(browser.browser_config("1024x768")) == "The window has 1024x768 pixels"
+        assert "viewport: 1024x768" in stage.run(browser.browser_info())
+        stage.run(browser.browser_open(f"{network.url}/"))
+        for arguments in (
+            {"action_type": "click", "x": 120, "y": 110},
+            {"action_type": "typing", "text": "ab"},
+            {"action_type": "key_down", "key": "Backspace"},
+            {"action_type": "key_up", "key": "Backspace"},
+            {"action_type": "drag_to", "x": 10, "y": 300},
+            {"action_type": "move_rel", "x": 110, "y": -190},
+            {"action_type": "drag_rel", "x": 1, "y": 0},
+            {"action_type": "press", "key": "Enter"},
+            {"action_type": "wait", "duration": 0.2},
+        ):
+            stage.run(browser.browser_action(**arguments))
+        assert f"{network.url}/form?name=a" in stage.run(browser.browser_info())
+        with pytest.raises(InvalidRequest):
+            stage.run(browser.browser_config("1x1"))
+        stage.run(browser._browser.close())
 
     def test_one_that_died_is_started_again(self, stage: Stage) -> None:
         stage.call("browser_open", url="about:blank")

@@ -43,14 +43,22 @@ def as_mapping(value: object) -> object:
 
 
 def tool_of(
-    function: Callable[..., Awaitable[Any]], answer: Callable[..., Awaitable[Any]] | None = None
+    function: Callable[..., Awaitable[Any]],
+    answer: Callable[..., Awaitable[Any]] | None = None,
+    plain: Callable[..., Any] | None = None,
 ) -> StructuredTool:
-    """A tool named and described as `function` is; `answer` is what runs, by default the function itself."""
+    """A tool named and described as `function` is.
+
+    Args:
+        answer: what runs, by default the function itself.
+        plain: the same for callers without an event loop.
+    """
     name = function.__name__
     return StructuredTool(
         name=name,
         description=_description(function),
         args_schema=schema_of(function),
+        func=plain,
         coroutine=_with_hints(answer or function, function),
         handle_validation_error=lambda error: error_text("invalid_request", _what_is_wrong(name, error)),
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from hutch.client.async_client import AsyncSandboxClient
 from hutch.model.errors import HutchError, InvalidRequest, SessionExpiredError
@@ -17,6 +17,7 @@ from hutch.tools.sources import FileSource, source_of
 if TYPE_CHECKING:
     from langchain_core.tools import StructuredTool
 
+T = TypeVar("T")
 COMMAND_SHOWN = 200  # characters of a failed command
 
 
@@ -40,7 +41,14 @@ class BashTools:
         """For LangChain: the user and the thread come from the runtime's context."""
         from hutch.tools.arguments import tool_of
 
-        return [tool_of(self.execute_bash_command), tool_of(self.download_sandbox_file)]
+        def plain(function: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., T]:
+            def call(runtime: Any = None, **arguments: Any) -> T:
+                return self._shared().loop_thread.run(function(runtime=runtime, **arguments))
+
+            return call
+
+        functions = (self.execute_bash_command, self.download_sandbox_file)
+        return [tool_of(function, plain=plain(function)) for function in functions]
 
     async def execute_bash_command(
         self,
@@ -118,7 +126,10 @@ class BashTools:
         }
 
     def _of(self, user_id: str, thread_id: str) -> AsyncSandboxClient:
-        return (self._client or get_async_client()).for_thread(user_id, thread_id)
+        return self._shared().for_thread(user_id, thread_id)
+
+    def _shared(self) -> AsyncSandboxClient:
+        return self._client or get_async_client()
 
 
 @lru_cache(maxsize=1)

@@ -57,8 +57,7 @@ class SandboxSession:
         self.initialized = False
         self._own = client is None
         self._client = client or _client(base_url, api_key)
-        self._egress = egress
-        self.workspace = Workspace(self._client, user_id, self.session_id, timeout)
+        self.workspace = Workspace(self._client, user_id, self.session_id, timeout, egress)
         self.mcp = McpServers(self.workspace, read_servers(mcp_servers))
         self._tools: list[StructuredTool] | None = None
 
@@ -92,23 +91,24 @@ class SandboxSession:
         if self.initialized:
             return
         await self.workspace.open()
-        if self._egress is not None:
-            await self.client.egress.set(self._egress)
         self.initialized = True
 
     async def cleanup(self) -> None:
         """End what runs in it. Files stay until the sandbox has been idle long enough, or `delete`."""
+        if self.initialized:  # asked for anything, a session that has ended would begin again
+            await self.workspace.close()
+        await self._let_go()
+
+    async def _let_go(self) -> None:
         self.initialized = False
-        await self.workspace.close()
         if self._own:
             await self._client.aclose()
 
     async def delete(self) -> None:
         """End it with all its files."""
-        client = self.workspace.client
         await self.workspace.close()
-        await client.close_session()
-        await self.cleanup()
+        await self.client.close_session()
+        await self._let_go()
 
     @property
     def client(self) -> AsyncSandboxClient:

@@ -9,6 +9,7 @@ from hutch.model.limits import MIB
 from hutch.tools.answers import cut
 from hutch.tools.workspace import Workspace, finished
 
+NODE = "node -e"
 MAX_IMAGE = 4 * MIB  # characters of base64
 _LESS = "Print less, or write to a file and read it with file_read."
 
@@ -16,6 +17,7 @@ _LESS = "Print less, or write to a file and read it with file_read."
 class CodeTools:
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
+        self._used = False
         workspace.on_reset(self._reset)
 
     async def python_execute(
@@ -25,6 +27,7 @@ class CodeTools:
         return await self.run(code, timeout, None)
 
     async def run(self, code: str, timeout: float, context: str | None) -> str:
+        self._used = True
         result = await self._workspace.client.code.run(code, timeout=timeout, context=context)
         texts = [result["stdout"], result["stderr"]]
         images: list[str] = []
@@ -44,8 +47,9 @@ class CodeTools:
         return "\n".join([text, *images] if text else images) or "(no output)"
 
     async def _reset(self) -> None:
+        used, self._used = self._used, False
         code = self._workspace.client.code
-        for context in await code.contexts():
+        for context in await code.contexts() if used else []:
             await code.close_context(context["context_id"])
 
     async def python_exec(self, code: Annotated[str, "Python code"]) -> str:
@@ -57,7 +61,7 @@ class CodeTools:
         self, code: Annotated[str, "JavaScript for Node; print with console.log"], timeout: float = 30
     ) -> str:
         """Run JavaScript in Node, in a process of its own, in /workspace; nothing is kept but files."""
-        result = await self._workspace.feed("node -e", code, timeout)
+        result = await self._workspace.feed(NODE, code, timeout)
         return finished(result, _LESS) or "(no output)"
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import functools
 import posixpath
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from hutch.client.async_client import AsyncSandboxClient
+from hutch.model.egress import HostRule
 from hutch.model.errors import (
     CommandRejected,
     HutchError,
@@ -28,17 +29,28 @@ Reset = Callable[[], Awaitable[None]]
 class Workspace:
     """One sandbox for one session; everything that tools start in it is ended by `close`."""
 
-    def __init__(self, client: AsyncSandboxClient, user_id: str, session_id: str, timeout: float) -> None:
+    def __init__(
+        self,
+        client: AsyncSandboxClient,
+        user_id: str,
+        session_id: str,
+        timeout: float,
+        egress: Sequence[HostRule | Mapping[str, Any]] | None = None,
+    ) -> None:
         self.client = client.for_thread(user_id, session_id)
         self.user_id, self.session_id, self.timeout = user_id, session_id, timeout
+        self._egress = egress
         self.info: SessionInfo | None = None
         self.env: dict[str, str] = {}
         self.edits = asyncio.Lock()  # of files and of the environment: read, change, write
         self._resets: list[Reset] = []
+        self._renewing = asyncio.Lock()
 
     async def open(self) -> SessionInfo:
         """Find or make the sandbox. Raises: HutchError."""
         self.info = await self.client.get_or_create_session(self.user_id, self.session_id)
+        if self._egress is not None:
+            await self.client.egress.set(self._egress)
         return self.info
 
     def on_reset(self, reset: Reset) -> None:
@@ -53,11 +65,14 @@ class Workspace:
             except HutchError:
                 pass  # it went with its sandbox, or goes with it
 
-    async def renew(self) -> None:
-        """After the sandbox expired: a new, empty one. Raises: HutchError."""
-        await self.close()
-        self.env.clear()
-        await self.open()
+    async def renew(self, expired: SessionInfo | None) -> None:
+        """A new, empty sandbox instead of one that expired; once, whoever notices. Raises: HutchError."""
+        async with self._renewing:
+            if self.info is not expired:
+                return
+            await self.close()
+            self.env.clear()
+            await self.open()
 
     def path(self, path: str) -> str:
         """`path` as an absolute one below /workspace. Raises: PathRejected."""
@@ -133,10 +148,11 @@ def answering(workspace: Workspace, act: Callable[..., Awaitable[str]]) -> Calla
 
     @functools.wraps(act)
     async def answer(**arguments: Any) -> str:
+        session = workspace.info
         try:
             return await act(**arguments)
         except SessionExpiredError:
-            return await _start_over(workspace)
+            return await _start_over(workspace, session)
         except CommandRejected as error:
             hint = error.details.get("hint")
             return told(error) if not hint or hint in str(error) else error_text(error.code, f"{error} {hint}")
@@ -146,9 +162,9 @@ def answering(workspace: Workspace, act: Callable[..., Awaitable[str]]) -> Calla
     return answer
 
 
-async def _start_over(workspace: Workspace) -> str:
+async def _start_over(workspace: Workspace, expired: SessionInfo | None) -> str:
     try:
-        await workspace.renew()
+        await workspace.renew(expired)
     except HutchError as error:
         return told(error)
     return error_text(
