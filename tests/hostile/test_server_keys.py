@@ -47,6 +47,7 @@ BODIES: dict[str, Any] = {
     "/v1/sandboxes/{sandbox_id}/processes/{process_id}/signal": {"signum": 15},
     "/v1/sandboxes/{sandbox_id}/files/mkdir": {"path": "folder"},
     "/v1/sandboxes/{sandbox_id}/files/move": {"source": "a", "target": "b"},
+    "/v1/sandboxes/{sandbox_id}/egress": {"rules": [{"host": "a.test"}]},
     "/v1/sandboxes/{sandbox_id}/code/run": {"code": "1"},
     "/v1/sandboxes/{sandbox_id}/code/contexts": {"cwd": "."},
     **{f"/v1/sandboxes/{{sandbox_id}}/git/{verb}": {"path": "."} for verb in GIT_VERBS},
