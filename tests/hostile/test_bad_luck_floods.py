@@ -136,6 +136,23 @@ def test_one_file_too_large_for_a_program_that_takes_it_calmly(strict: SandboxCl
     strict.files.remove("big")
 
 
+def test_files_without_a_name_count_while_they_are_held(strict: SandboxClient) -> None:
+    code = """
+import os
+held = []
+while True:
+    held.append(open("x", "wb", 0))
+    os.unlink("x")
+    held[-1].write(bytes(5 << 20))
+"""
+    strict.upload_file_from_bytes("hold.py", code.encode())
+    assert flood(strict, "python3 hold.py")["limit"] == "workspace"
+    strict.files.remove("hold.py")
+    assert strict.list_files()["total_size_bytes"] == 0
+    assert strict.upload_file_from_bytes("more", b"x")["size_bytes"] == 1  # what was held went with who held it
+    strict.files.remove("more")
+
+
 def test_a_full_workspace(strict: SandboxClient) -> None:
     result = flood(strict, "i=0; while true; do head -c 5000000 /dev/zero > f$i; i=$((i + 1)); done")
     assert result["limit"] == "workspace"

@@ -9,7 +9,7 @@ import select
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hutch.model.errors import SandboxUnavailable
@@ -19,6 +19,7 @@ from hutch.providers.base import MachineSpec, Usage
 from hutch.providers.bubblewrap import cgroup_files, trees, workspace
 from hutch.providers.bubblewrap.cgroups import Controller, grown
 from hutch.providers.bubblewrap.ending import end_processes
+from hutch.providers.bubblewrap.nameless import held_bytes
 from hutch.providers.bubblewrap.record import Lock, ProcessId
 from hutch.providers.guest.machine import GuestMachine
 
@@ -180,11 +181,12 @@ class BubblewrapMachine(GuestMachine):
         try:
             descriptor = os.open(files, trees.FOLDER_FLAGS)
             try:
-                return trees.usage(descriptor, max_files, max_bytes)
+                found = trees.usage(descriptor, max_files, max_bytes)
             finally:
                 os.close(descriptor)
         except OSError as failure:
             raise SandboxUnavailable(f"The workspace {files} cannot be read: {failure.strerror}.") from failure
+        return replace(found, bytes=found.bytes + held_bytes(self.init.pid))
 
     def headroom_hint(self) -> tuple[int, int]:
         try:
