@@ -65,7 +65,7 @@ def test_a_drive_is_searched_by_a_service(tmp_path: Path) -> None:
         assert (found["by"], [hit["path"] for hit in found["hits"]]) == ("words+meaning", ["/a.txt"])
 
     with service(good) as (url, keys):
-        more = {"embeddings_url": url, "embeddings_model": "small", "embeddings_key": "sk-1"}
+        more: dict[str, Any] = {"embeddings_url": url, "embeddings_model": "small", "embeddings_key": "sk-1"}
         play(tmp_path, check, FakeProvider(), **more)
         assert set(keys) == {"/v1/embeddings Bearer sk-1 small"}
         assert "sk-1" not in str([one.value for one in Settings(**more).explain()])
