@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from hutch import SandboxClient
-from hutch.engine.assemble import HOMES, Engine
+from hutch.engine.assemble import Engine
 from hutch.engine.egress.outside import Outside
+from hutch.engine.homes import HOMES
 from hutch.model.egress import PROXY_PORT, EgressRecord
 from hutch.settings import Settings
 

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from hutch import SandboxClient
-from hutch.engine.assemble import HOMES, EngineHome, assemble
+from hutch.engine.assemble import assemble
+from hutch.engine.homes import HOMES, EngineHome
 from hutch.model.egress import PROXY_PORT, HostRule
 from hutch.model.errors import (
     FileConflict,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from hutch import SandboxClient
-from hutch.engine.assemble import HOMES
 from hutch.engine.git import service
+from hutch.engine.homes import HOMES
 from hutch.engine.observe import Observation
 from hutch.model.errors import GitFailed, HutchError
 from hutch.settings import read_settings

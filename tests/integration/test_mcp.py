@@ -18,6 +18,7 @@ from mcp_types import BlobResourceContents, ImageContent, TextResourceContents
 
 from tests.mcp_rig import ERAS, connected, failure, mcp_served, running, said, text
 from tests.server_rig import Served
+from tests.tree_rig import with_trees
 
 pytestmark = pytest.mark.once
 PNG = base64.b64decode(
@@ -27,7 +28,7 @@ PNG = base64.b64decode(
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with mcp_served(tmp_path_factory.mktemp("mcp")) as found:
+    with mcp_served(with_trees(tmp_path_factory.mktemp("mcp"))) as found:
         yield found
 
 
@@ -193,6 +194,32 @@ def test_the_drive_outlives_the_sandbox(server: Served, era: str, thread: str) -
             assert await failure(client, "drive_read", path="/../../etc/passwd") == "path_rejected"
         async with connected(server, era, thread=thread + "x", **{"hutch-user": "other"}) as client:
             assert await said(client, "drive_list") == "Nothing."
+
+    running(work)
+
+
+def test_python_keeps_its_state(server: Served, thread: str) -> None:
+    async def work() -> None:
+        async with connected(server, ERAS[1], thread=thread) as client:
+            assert "ok" in await said(client, "code_run", code="x = 20")
+            assert (await said(client, "code_run", code="print('hi'); x + 22")).startswith("hi\n42\n[ok")
+            failed = await said(client, "code_run", code="1/0")
+            assert "ZeroDivisionError" in failed
+            assert "\x1b" not in failed
+            assert len((await said(client, "code_run", code="print('x' * 500000)")).encode()) < 101_000
+            data = base64.b64encode(PNG).decode()
+            show = f"import base64; from IPython.display import Image; Image(base64.b64decode('{data}'))"
+            shown = await client.call_tool("code_run", {"code": show})
+            assert [one.mime_type for one in shown.content if isinstance(one, ImageContent)] == ["image/png"]
+            await said(client, "code_restart")
+            assert "NameError" in await said(client, "code_run", code="x")
+            call = asyncio.create_task(
+                client.call_tool("code_run", {"code": "import time; time.sleep(600)", "timeout": 600})
+            )
+            await asyncio.sleep(0.5)
+            call.cancel()
+            await asyncio.gather(call, return_exceptions=True)
+            assert "[ok" in await said(client, "code_run", code="1")
 
     running(work)
 

@@ -129,7 +129,7 @@ def test_the_longest_unused_session_of_a_key_makes_room() -> None:
 
 def test_tools_are_described_and_strict() -> None:
     tools = asyncio.run(_tools())
-    assert len(tools) == len(specs.SANDBOX) + len(specs.DRIVE)
+    assert len(tools) == len(specs.ALL)
     for tool in tools:
         assert tool.description, tool.name
         assert tool.input_schema["additionalProperties"] is False

@@ -34,6 +34,7 @@ EXAMPLES: list[tuple[str, str, str, Any]] = [
     ("api_key", "HUTCH_API_KEY", "hutch_kexample", "hutch_kexample"),
     ("pool_size", "POOL_SIZE", "10", 10),
     ("max_pool_size", "MAX_POOL_SIZE", "40", 40),
+    ("egress_private_tenants", "HUTCH_EGRESS_PRIVATE_TENANTS", "local, team", frozenset({"local", "team"})),
     ("aggressive_cleanup", "AGGRESSIVE_CLEANUP", "False", False),
     ("pool_refill_delay", "POOL_REFILL_DELAY_SECONDS", "0.5", 0.5),
     ("session_timeout_minutes", "SESSION_TIMEOUT_MINUTES", "15", 15.0),

@@ -351,16 +351,30 @@ class AsyncSandboxClient:
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
         stdin: bool = False,
+        pty: tuple[int, int] | None = None,
         timeout: float | None = None,
+        leftovers: Literal["kill", "keep"] = "kill",
         tag: str | None = None,
     ) -> ProcessInfo:
         """Start a command and return at once; it lives until it ends, is killed, or the sandbox goes.
+
+        Args:
+            stdin: whether it gets input by `send_input`; without, its input is empty.
+            pty: rows and columns of a terminal to run it on; `send_input` types.
+            leftovers: "kill" ends what the command left running when it ends, "keep" lets it live.
 
         Raises: CommandRejected, NoActiveSession, SessionExpiredError, SandboxUnavailable.
         """
         self._options.check_command(command)
         spec = ProcessSpec(
-            command=command, env=dict(env or {}), cwd=cwd, stdin="pipe" if stdin else "empty", timeout=timeout, tag=tag
+            command=command,
+            env=dict(env or {}),
+            cwd=cwd,
+            stdin="pipe" if stdin else "empty",
+            pty=pty,
+            timeout=timeout,
+            leftovers=leftovers,
+            tag=tag,
         )
         return await self._transport.start(await self._sandbox(), spec)
 

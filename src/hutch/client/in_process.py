@@ -13,9 +13,10 @@ from hutch.client.in_process_drive import InProcessDrive
 from hutch.client.in_process_egress import InProcessEgress
 from hutch.client.in_process_git import InProcessGit
 from hutch.client.transport import Connection, SessionOrder, WriteOrder
-from hutch.engine.assemble import Engine, EngineHome
+from hutch.engine.assemble import Engine
 from hutch.engine.drive.embedding import ObjectEmbedder
 from hutch.engine.files import WriteRequest
+from hutch.engine.homes import EngineHome
 from hutch.engine.sessions import SessionRequest
 from hutch.model.errors import NotSupported
 from hutch.model.files import FileEvent, FileInfo, FileListing, UploadResult

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from hutch.engine.assemble import EngineHome
+from hutch.engine.homes import EngineHome
 from hutch.model.code import CodeContext, CodeEvent, CodeOrder
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hutch.client.transport_egress import Documents
-from hutch.engine.assemble import EngineHome
+from hutch.engine.homes import EngineHome
 from hutch.model.egress import EgressRecord, HostRuleInfo
 
 

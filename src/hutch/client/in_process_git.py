@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hutch.engine.assemble import EngineHome
+from hutch.engine.homes import EngineHome
 from hutch.model.git import GitOrder
 
 

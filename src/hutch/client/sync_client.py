@@ -748,14 +748,31 @@ class SandboxClient:
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
         stdin: bool = False,
+        pty: tuple[int, int] | None = None,
         timeout: float | None = None,
+        leftovers: Literal["kill", "keep"] = "kill",
         tag: str | None = None,
     ) -> ProcessInfo:
         """Start a command and return at once; it lives until it ends, is killed, or the sandbox goes.
 
+        Args:
+            stdin: whether it gets input by `send_input`; without, its input is empty.
+            pty: rows and columns of a terminal to run it on; `send_input` types.
+            leftovers: "kill" ends what the command left running when it ends, "keep" lets it live.
+
         Raises: CommandRejected, NoActiveSession, SessionExpiredError, SandboxUnavailable.
         """
-        return self._portal.run(self._core.start, command, cwd=cwd, env=env, stdin=stdin, timeout=timeout, tag=tag)
+        return self._portal.run(
+            self._core.start,
+            command,
+            cwd=cwd,
+            env=env,
+            stdin=stdin,
+            pty=pty,
+            timeout=timeout,
+            leftovers=leftovers,
+            tag=tag,
+        )
 
     def processes(self) -> list[ProcessInfo]:
         """Running processes, and the last ended ones."""

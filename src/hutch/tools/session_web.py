@@ -9,12 +9,12 @@ import shlex
 from typing import Annotated, Any, Literal
 
 from hutch.model.errors import InvalidRequest, NotSupported, PortUnreachable
+from hutch.tools import pip
 from hutch.tools.answers import cut
 from hutch.tools.egress import HOW, is_cut_off, no_hosts
 from hutch.tools.workspace import NOT_FOUND, Workspace, finished, missing
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
-INSTALL_SECONDS = 600.0
 MAX_PACKAGES = 50
 # Python is in every sandbox of template open; curl need not be.
 _REQUEST = r"""
@@ -34,19 +34,6 @@ rest = len(answer.read(1))
 print(json.dumps({"status": answer.status, "headers": list(answer.headers.items()), "more": rest,
                   "url": answer.url, "data": base64.b64encode(data).decode()}))
 """
-# Debian's python3 comes without pip, but venv leaves pip's wheel, which runs as it is.
-_PIP = r"""
-if python3 -m pip --version >/dev/null 2>&1; then set -- python3 -m pip "$@"
-else
-  for wheel in /usr/share/python-wheels/pip-*.whl /opt/hutch/*/pip-*.whl; do [ -e "$wheel" ] && break; done
-  [ -e "$wheel" ] || exit 127
-  set -- python3 "$wheel/pip" "$@"
-fi
-exec "$@"
-"""
-# As variables, which an older pip does not mind. The packages go into the workspace, so no system's are broken.
-_PIP_OPTIONS = {"PIP_BREAK_SYSTEM_PACKAGES": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
-_LOOK_AGAIN = "import importlib, site; site.addsitedir(site.getusersitepackages()); importlib.invalidate_caches()"
 
 
 class WebTools:
@@ -91,9 +78,8 @@ class WebTools:
         if options:
             raise InvalidRequest(f"{options[0]!r:.100} is no package; for options of pip use shell_exec.")
         cut_off = not await self._workspace.client.egress.rules()
-        retries = ["--retries=0"] if cut_off else []  # files of the workspace may be installed; no more will come
-        command = f"set -- {shlex.join(['install', '--user', *retries, '--', *packages])}\n{_PIP}"
-        result = await self._workspace.run(command, env=_PIP_OPTIONS, timeout=INSTALL_SECONDS)
+        command = pip.install_command(["--", *packages], cut_off=cut_off)
+        result = await self._workspace.run(command, env=pip.OPTIONS, timeout=pip.INSTALL_SECONDS)
         if result["exit_code"] == NOT_FOUND:
             raise missing("pip")
         text = finished(result, "Install fewer packages at once.")
@@ -108,7 +94,7 @@ class WebTools:
         code = self._workspace.client.code
         for context in await code.contexts():
             if context["status"] == "idle":
-                await code.run(_LOOK_AGAIN, context=context["context_id"])
+                await code.run(pip.LOOK_AGAIN, context=context["context_id"])
 
 
 def _parsed(text: str) -> dict[str, Any] | None:

@@ -202,6 +202,6 @@ def _prompts(server: MCPServer[Any]) -> None:
     def test_prompt_with_image() -> list[UserMessage]:
         return [UserMessage(IMAGE), UserMessage("Please analyze the image above.")]
 
-    @server.completion()  # type: ignore[no-untyped-call,untyped-decorator]  # as it comes
+    @server.completion()  # type: ignore[no-untyped-call]  # as it comes
     async def complete(ref: Any, argument: Any, context: Any) -> Completion:
         return Completion(values=["paris", "park", "party"], total=3, has_more=False)

@@ -19,7 +19,7 @@ from deepagents.backends.protocol import (
 )
 
 from hutch.client.async_drive import AsyncDrive
-from hutch.engine.loop import closing_items
+from hutch.client.portal import closing_items
 from hutch.model.drive import MATCHES_AT_MOST, DriveEntry
 from hutch.model.errors import FileConflict, HutchError, InvalidRequest, LimitExceeded, PathRejected
 from hutch.tools.deepagents.both_ways import BothWays

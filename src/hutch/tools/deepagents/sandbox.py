@@ -20,7 +20,7 @@ from deepagents.backends.protocol import (
 )
 
 from hutch.client.async_client import AsyncSandboxClient
-from hutch.engine.loop import closing_items
+from hutch.client.portal import closing_items
 from hutch.model.errors import PathRejected, SandboxFileNotFound, SessionExpiredError
 from hutch.model.session import WORKSPACE_DIR
 from hutch.tools.any_path import in_workspace, write_anywhere

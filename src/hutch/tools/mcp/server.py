@@ -21,9 +21,9 @@ from hutch.tools.mcp.calls import Reach, Request
 
 INSTRUCTIONS = """\
 Each conversation has a Linux sandbox of its own. Run programs with execute; files in /workspace stay for the whole \
-conversation. Servers and long jobs: process_start. Files worth keeping beyond it go to the user's drive (drive_save, \
-drive_write); drive_place brings files of the drive into the sandbox. The sandbox has no network unless its owner \
-allowed hosts. Failures read `ERROR: <code>: what to do`."""
+conversation. Servers and long jobs: process_start. Python that keeps its variables: code_run. Files worth keeping \
+beyond the conversation go to the user's drive (drive_save, drive_write); drive_place brings files of the drive into \
+the sandbox. The sandbox has no network unless its owner allowed hosts. Failures read `ERROR: <code>: what to do`."""
 SHOWN_PROBLEMS = 5
 _REQUEST: ContextVar[Request] = ContextVar("hutch_mcp_request")
 
@@ -37,7 +37,7 @@ class HutchMcp(MCPServer[Any]):
             title="Hutch sandboxes",
             instructions=INSTRUCTIONS,
             version=importlib.import_module("hutch").__version__,
-            tools=[specs.made(spec, reach) for spec in (*specs.SANDBOX, *specs.DRIVE)],
+            tools=[specs.made(spec, reach) for spec in specs.ALL],
             subscriptions=False,
             middleware=[_remembering],
         )

@@ -12,7 +12,7 @@ from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult, ContentBlock, TextContent, ToolAnnotations
 
 from hutch.model.errors import HutchError
-from hutch.tools.mcp import commands, drive, files, texts
+from hutch.tools.mcp import code, commands, drive, files, texts
 from hutch.tools.mcp.calls import Call, Reach, to_its_end
 from hutch.tools.mcp.progress import Progress
 
@@ -46,6 +46,10 @@ SANDBOX = (
     Spec(files.files_move, "Move a file", destroys=True),
     Spec(files.files_remove, "Delete a file", destroys=True),
 )
+CODE = (
+    Spec(code.code_run, "Run Python", destroys=True),
+    Spec(code.code_restart, "Start Python anew", destroys=True, repeats=True),
+)
 DRIVE = (
     Spec(drive.drive_read, "Read a file of the drive", reads=True, of_user=True),
     Spec(drive.drive_write, "Write a file of the drive", repeats=True, of_user=True),
@@ -61,6 +65,7 @@ DRIVE = (
     Spec(drive.drive_place, "Copy from the drive to the sandbox", destroys=True, repeats=True),
     Spec(drive.drive_save, "Copy from the sandbox to the drive", repeats=True),
 )
+ALL = (*SANDBOX, *CODE, *DRIVE)
 
 
 def made(spec: Spec, reach: Reach) -> Tool:

@@ -98,3 +98,15 @@ def cut_lines(lines: list[str], what: str, how: str) -> str:
             return "\n".join([*kept, f"[{len(lines) - len(kept)} more {what}: {how}]"])
         kept.append(line)
     return "\n".join(kept)
+
+
+def cut_middle(text: str, how: str) -> str:
+    """Beginning and end of what cannot be read on."""
+    data = text.encode("utf-8", "replace")
+    if len(data) <= SHOWN_BYTES:
+        return text
+    half = SHOWN_BYTES // 2
+    left_out = len(data) - 2 * half
+    return (
+        f"{whole_text(data[:half])}\n[{left_out} bytes left out here: {how}]\n{data[-half:].decode('utf-8', 'ignore')}"
+    )
