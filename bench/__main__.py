@@ -12,7 +12,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from bench import commands, crowd, deepagents_files, drive, files, policy_rows, remote, report, starts
+from bench import (
+    bash_tool,
+    code,
+    commands,
+    crowd,
+    deepagents_files,
+    drive,
+    egress,
+    files,
+    policy_rows,
+    remote,
+    report,
+    starts,
+)
 from bench.docker_engine import EngineMissing, docker_engine
 from bench.docker_side import DockerSide
 from bench.hutch_side import QUOTA_OFF, QUOTA_ON, HutchSide
@@ -27,11 +40,14 @@ GROUPS: dict[str, Sequence[Callable[[Field], list[Row]]]] = {
     "files": (files.transfers, files.listing),
     "deepagents": (deepagents_files.rows,),
     "drive": (drive.rows,),
+    "tools": (bash_tool.against_heredocs,),
+    "egress": (egress.requests,),
     "throughput": (commands.throughput,),
     "remote": (remote.rows,),
     "memory": (crowd.idle_memory,),
     "crowd": (crowd.many_live,),
     "policy": (policy_rows.rows,),
+    "code": (code.rows,),
 }
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from bench.references import ECHO
 from bench.timing import timed
-from hutch import SandboxClient
+from hutch import AsyncSandboxClient, SandboxClient
+from hutch.tools import Bound, bind
 
 USER = "bench"
 QUOTA_OFF = {"HUTCH_CPU_QUOTA": "off"}
@@ -25,6 +26,7 @@ class HutchSide:
     def __init__(self, folder: Path, quota: Mapping[str, str]) -> None:
         with environment({**ALWAYS, **quota}):  # settings are read when a client is made
             self.client = SandboxClient(data_dir=folder)
+            self._for_tools = AsyncSandboxClient(data_dir=folder)
         self._numbers = count()
         self._live = self.client.for_thread(USER, "live")
 
@@ -39,6 +41,10 @@ class HutchSide:
     def handle(self, name: str) -> SandboxClient:
         """A conversation; its sandbox is made at first use."""
         return self.client.for_thread(USER, name)
+
+    def tools(self, name: str) -> Bound:
+        """What an agent has in a conversation."""
+        return bind(USER, name, self._for_tools)
 
     def whole_life(self) -> None:
         """Create, first command, remove."""

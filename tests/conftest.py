@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import signal
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -82,6 +83,7 @@ class SkipWatch:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup scripts/test` would have programs under test ignore it, too
     if hasattr(config, "workerinput"):
         return  # one of several workers: its reports reach the process that started it
     who = "root" if os.geteuid() == 0 else "user"

@@ -39,7 +39,7 @@ class Stage:
 
     def listen(self, sandbox: str, listener: Listener, port: int = PORT) -> None:
         async def begin() -> None:
-            self.provider.machine(sandbox).listen(port, listener)
+            self.provider.machine(sandbox).serve(port, listener)
 
         self.server.run(begin())
 

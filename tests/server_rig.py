@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
+
+from starlette.types import ASGIApp
 
 from hutch.engine.assemble import Engine, assemble
 from hutch.model.principal import LOCAL_TENANT, Scope
@@ -17,8 +20,10 @@ from hutch.server.listen import bind, make_server, serving
 from hutch.server.preview.app import preview_app
 from hutch.server.services import ServerOptions
 from hutch.settings import Settings
+from hutch.tools.mcp.http import McpHttp
 
 T = TypeVar("T")
+Wrap = Callable[[ASGIApp], ASGIApp]
 START_SECONDS = 30
 
 
@@ -41,15 +46,22 @@ class Served:
 
 
 @asynccontextmanager
-async def _running(settings: Settings, provider: Provider | None, options: ServerOptions) -> AsyncIterator[Served]:
+async def _running(
+    settings: Settings, provider: Provider | None, options: ServerOptions, mcp: McpHttp | None, wrap: Wrap
+) -> AsyncIterator[Served]:
     engine = await assemble(settings, provider)
     listener, previews = bind("127.0.0.1", 0), bind("127.0.0.1", 0)
     preview_port = int(previews.getsockname()[1])
     options = replace(options, preview_url=options.preview_url or f"http://localhost:{preview_port}")
-    server = make_server(create_app(engine, options), drain_seconds=5)
+    beside = {} if mcp is None else {"/mcp": mcp.mount}
+    server = make_server(wrap(create_app(engine, options, beside)), drain_seconds=5)
     other = make_server(preview_app(engine, options), drain_seconds=1)
     try:
-        async with serving(server, listener), serving(other, previews):
+        async with (
+            contextlib.nullcontext() if mcp is None else mcp.running(),
+            serving(server, listener),
+            serving(other, previews),
+        ):
             key = (await engine.keys.create("test", LOCAL_TENANT, "admin"))[0].text
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"
             yield Served(url, key, engine, asyncio.get_running_loop(), preview_port)
@@ -60,14 +72,18 @@ async def _running(settings: Settings, provider: Provider | None, options: Serve
 
 @contextmanager
 def served(
-    settings: Settings, provider: Provider | None = None, options: ServerOptions | None = None
+    settings: Settings,
+    provider: Provider | None = None,
+    options: ServerOptions | None = None,
+    mcp: Callable[[], McpHttp] | None = None,
+    wrap: Wrap = lambda app: app,
 ) -> Iterator[Served]:
     ready: list[Served] = []
     failed: list[BaseException] = []
     begun, over = threading.Event(), threading.Event()
 
     async def live() -> None:
-        async with _running(settings, provider, options or ServerOptions()) as made:
+        async with _running(settings, provider, options or ServerOptions(), mcp and mcp(), wrap) as made:
             ready.append(made)
             begun.set()
             await asyncio.to_thread(over.wait)

@@ -16,14 +16,18 @@ if TYPE_CHECKING:
     from hutch.client.async_batch import AsyncBatchSandboxClient
     from hutch.client.async_client import AsyncSandboxClient
     from hutch.client.sync_client import BashTool, BatchSandboxClient, SandboxClient
+    from hutch.model.egress import HostRule
     from hutch.model.errors import (
         ClientClosed,
         CommandRejected,
+        ContextNotFound,
         DriveFileNotFound,
         FileConflict,
         Forbidden,
+        GitFailed,
         HutchError,
         IdempotencyConflict,
+        InterpreterMissing,
         InvalidRequest,
         LimitExceeded,
         MethodNotAllowed,
@@ -51,6 +55,8 @@ if TYPE_CHECKING:
         WallMissing,
         WorkerLost,
     )
+    from hutch.tools.direct import create_sandbox_tools
+    from hutch.tools.session import SandboxSession
 
 __version__ = "0.1.0.dev0"
 
@@ -62,11 +68,15 @@ __all__ = [
     "BatchSandboxClient",
     "ClientClosed",
     "CommandRejected",
+    "ContextNotFound",
     "DriveFileNotFound",
     "FileConflict",
     "Forbidden",
+    "GitFailed",
+    "HostRule",
     "HutchError",
     "IdempotencyConflict",
+    "InterpreterMissing",
     "InvalidRequest",
     "LimitExceeded",
     "MethodNotAllowed",
@@ -85,6 +95,7 @@ __all__ = [
     "SandboxFileNotFound",
     "SandboxMoved",
     "SandboxNotFound",
+    "SandboxSession",
     "SandboxUnavailable",
     "ServerUnreachable",
     "SessionExpiredError",
@@ -94,6 +105,7 @@ __all__ = [
     "Unauthorized",
     "WallMissing",
     "WorkerLost",
+    "create_sandbox_tools",
 ]
 
 _HOMES = {
@@ -102,7 +114,10 @@ _HOMES = {
     "AsyncSandboxClient": "hutch.client.async_client",
     "BashTool": "hutch.client.sync_client",
     "BatchSandboxClient": "hutch.client.sync_client",
+    "HostRule": "hutch.model.egress",
     "SandboxClient": "hutch.client.sync_client",
+    "SandboxSession": "hutch.tools.session",
+    "create_sandbox_tools": "hutch.tools.direct",
 }
 
 

@@ -17,7 +17,7 @@ import pytest
 
 import hutch
 from hutch import BashTool, SandboxClient, SessionExpiredError
-from hutch.engine.assemble import HOMES
+from hutch.engine.homes import HOMES
 from hutch.settings import read_settings
 
 GUIDE = Path(__file__).parents[2].parent / "shared" / "mission" / "002_53bb42fd23307a35.txt"

@@ -12,11 +12,11 @@ import pytest
 pytest.register_assert_rewrite(
     *(
         f"hutch.testing.client_contract_{part}"
-        for part in ("commands", "drive", "errors", "files", "open", "placing", "sessions")
+        for part in ("commands", "drive", "egress", "errors", "files", "open", "placing", "sessions")
     )
 )
 
-from hutch.engine.assemble import HOMES  # noqa: E402 - the rewrite must come before the import
+from hutch.engine.homes import HOMES  # noqa: E402 - the rewrite must come before the import
 from hutch.settings import Settings  # noqa: E402
 from hutch.testing.client_contract import ClientContract  # noqa: E402
 from hutch.testing.client_contract_stage import SYNC_OF, over_sync  # noqa: E402

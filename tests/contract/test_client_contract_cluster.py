@@ -13,7 +13,7 @@ import pytest
 pytest.register_assert_rewrite(
     *(
         f"hutch.testing.client_contract_{part}"
-        for part in ("commands", "drive", "errors", "files", "open", "placing", "sessions")
+        for part in ("commands", "drive", "egress", "errors", "files", "open", "placing", "sessions")
     )
 )
 
@@ -29,7 +29,9 @@ TENANTS = itertools.count()
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, str]]:
-    with running_cluster(tmp_path_factory.mktemp("cluster"), CLEANUP_INTERVAL="0.1") as made:
+    with running_cluster(
+        tmp_path_factory.mktemp("cluster"), CLEANUP_INTERVAL="0.1", HUTCH_EGRESS_PRIVATE_TENANTS="*"
+    ) as made:
         first = made.coordinator("c1")
         for name in ("w1", "w2"):
             made.worker(name)

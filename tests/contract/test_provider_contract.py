@@ -33,7 +33,7 @@ class TestFakeThatLacksMuch(ProviderContract):
     """What a provider lacks it refuses: the same contract, with every capability gone."""
 
     def make_provider(self, folder: Path) -> Provider:
-        provider = FakeProvider(pty=False, ports=False, watch=False, shared=False)
+        provider = FakeProvider(pty=False, ports=False, listen=False, watch=False, shared=False)
         teach(provider)
         return provider
 

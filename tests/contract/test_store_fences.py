@@ -50,3 +50,16 @@ def test_what_the_old_holder_writes_changes_nothing(tmp_path: Path) -> None:
         assert await store.remove("sb1", fence=2)
 
     with_store(tmp_path, test)
+
+
+def test_a_worker_that_comes_back_is_not_judged_by_its_earlier_life(tmp_path: Path) -> None:
+    async def test(store: Store) -> None:
+        locations = Locations(store._database)
+        await store.bind_session(session(1, "t"), sandbox(1, state="running"))
+        await store.renew_fences()
+        assert not await locations.abandon(FIRST)  # by a coordinator that was frozen all the while
+        assert not await locations.move(FIRST, "w2")
+        await _refused(store, 0)
+        assert await store.fences() == {"sb1": 1}
+
+    with_store(tmp_path, test)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hutch import SandboxClient
-from hutch.engine.assemble import HOMES
+from hutch.engine.homes import HOMES
 from hutch.settings import Settings
 
 MB = 1024 * 1024

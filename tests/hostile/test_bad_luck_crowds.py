@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hutch import AsyncSandboxClient, SandboxClient
-from hutch.engine.assemble import HOMES
+from hutch.engine.homes import HOMES
 from hutch.settings import read_settings
 from tests.hostile.bad_luck_stage import client, data_folder
 
@@ -152,7 +152,7 @@ for number in range(4):
         code = 1
         try:
             use(f"child{number}")
-            from hutch.engine.assemble import HOMES
+            from hutch.engine.homes import HOMES
             HOMES.close()
             code = 0
         finally:

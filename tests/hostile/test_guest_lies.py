@@ -134,6 +134,7 @@ CALLS: dict[str, MachineCall] = {
     "list": lambda machine: machine.list(".", recursive=True, max_entries=10),
     "watch": first_event,
     "connect": lambda machine: machine.connect(80),
+    "listen": lambda machine: machine.listen(80),
 }
 LIES: dict[str, bytes] = {
     "short": b"\1",
@@ -202,3 +203,21 @@ def test_output_without_an_end_is_still_a_lost_command() -> None:
         client.close()
 
     assert "lost=True" in fails(script, spawn_and_wait).message
+
+
+@pytest.mark.parametrize("what", ["connected", "other port", "other address", "unix", "not listening", "six"])
+def test_what_does_not_listen_where_it_should_is_refused(what: str) -> None:
+    def script(client: socket.socket) -> None:
+        family = {"unix": socket.AF_UNIX, "six": socket.AF_INET6}.get(what, socket.AF_INET)
+        made = socket.socket(family, socket.SOCK_STREAM)
+        if what in ("other port", "six"):
+            made.bind(("::1" if what == "six" else "127.0.0.1", 0))
+            made.listen(1)
+        elif what == "other address":
+            made.bind(("0.0.0.0", 0))
+            made.listen(1)
+        elif what == "connected":
+            made = socket.socketpair()[0]
+        tell(client, packet(Kind.OK, struct.pack("<I", 80)), [made.fileno()])
+
+    assert "does not listen" in fails(script, CALLS["listen"]).message

@@ -17,6 +17,7 @@ from hutch.settings import Settings
 from hutch.testing.fake_provider import FakeProvider
 from tests.hostile.test_server_keys import API, BODIES, QUERIES
 from tests.server_rig import Served, served
+from tests.tree_rig import with_trees
 
 pytestmark = pytest.mark.once
 
@@ -39,7 +40,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(Settings(data_dir=tmp_path_factory.mktemp("data")), FakeProvider()) as made:
+    with served(Settings(data_dir=with_trees(tmp_path_factory.mktemp("data"))), FakeProvider()) as made:
         yield made
 
 
@@ -81,6 +82,7 @@ def test_every_call_leaves_a_row(server: Served, method: str, path: str, *, ther
             "session_id": ids["session_id"] if there else "none",
             "key_id": "kaaaaaaaaaaaaaaaa",
             "port": "3000",
+            "context_id": "default",
         }
         _call(server, key, method, path, names)
         wanted = {"before": 10**9} if path != "/v1/audit" else {"action": "access.audit"}

@@ -17,6 +17,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from hutch.engine.assemble import Engine
+from hutch.model.git import GIT_VERBS
 from hutch.server.app import PUBLIC, create_api
 from hutch.server.services import ServerOptions
 from hutch.settings import Settings
@@ -46,6 +47,18 @@ BODIES: dict[str, Any] = {
     "/v1/sandboxes/{sandbox_id}/processes/{process_id}/signal": {"signum": 15},
     "/v1/sandboxes/{sandbox_id}/files/mkdir": {"path": "folder"},
     "/v1/sandboxes/{sandbox_id}/files/move": {"source": "a", "target": "b"},
+    "/v1/sandboxes/{sandbox_id}/code/run": {"code": "1"},
+    "/v1/sandboxes/{sandbox_id}/code/contexts": {"cwd": "."},
+    **{f"/v1/sandboxes/{{sandbox_id}}/git/{verb}": {"path": "."} for verb in GIT_VERBS},
+    "/v1/sandboxes/{sandbox_id}/git/clone": {"url": "x"},
+    "/v1/sandboxes/{sandbox_id}/git/add": {"paths": ["a"]},
+    "/v1/sandboxes/{sandbox_id}/git/commit": {"message": "m"},
+    "/v1/sandboxes/{sandbox_id}/git/create-branch": {"name": "b"},
+    "/v1/sandboxes/{sandbox_id}/git/checkout": {"name": "b"},
+    "/v1/sandboxes/{sandbox_id}/git/delete-branch": {"name": "b"},
+    "/v1/sandboxes/{sandbox_id}/git/add-remote": {"name": "o", "url": "x"},
+    "/v1/sandboxes/{sandbox_id}/git/restore": {"paths": ["a"]},
+    "/v1/sandboxes/{sandbox_id}/git/config": {"key": "a.b"},
     "/create_session": {"user_id": "u", "thread_id": "stolen"},
     "/execute": {"session_id": "{session_id}", "command": "echo hi"},
     "/download_file": {"session_id": "{session_id}", "filename": "a"},
@@ -89,7 +102,12 @@ def call(
         return fields and {name: session if value == "{session_id}" else value for name, value in fields.items()}
 
     address = path.format(
-        sandbox_id=sandbox, process_id=process, key_id="kaaaaaaaaaaaaaaaa", port=80, session_id=session
+        sandbox_id=sandbox,
+        process_id=process,
+        context_id="default",
+        key_id="kaaaaaaaaaaaaaaaa",
+        port=80,
+        session_id=session,
     )
     if path == "/upload_file":
         return client.post(address, data={"session_id": session}, files={"file": ("a", b"changed")})

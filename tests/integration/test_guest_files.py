@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import stat
 from contextlib import aclosing
 
@@ -19,6 +20,7 @@ from hutch.model.errors import (
 )
 from hutch.model.files import FileEvent
 from hutch.providers.base import FileReader
+from hutch.providers.guest.streams import GuestStream
 from tests.guest_rig import Kept, RigMachine, needs_bubblewrap, request, rig, run
 
 pytestmark = needs_bubblewrap
@@ -341,5 +343,34 @@ def test_ports_are_reached(host: str, family: str) -> None:
                 with pytest.raises(InvalidRequest):
                     await machine.connect(port)
             await server.kill()
+
+    run(work())
+
+
+def test_a_flood_leaves_the_loop_to_others() -> None:
+    """What is there already is read without waiting, so reading it must not be all that the loop does."""
+
+    async def work() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            here = socket.create_connection(listener.getsockname())
+            there, _ = listener.accept()
+        stream = GuestStream(here.detach())
+        with there:
+            there.sendall(bytes(1000))
+            await stream.receive(1)
+            turns = 0
+
+            async def another() -> None:
+                nonlocal turns
+                while True:
+                    turns += 1
+                    await asyncio.sleep(0)
+
+            task = asyncio.create_task(another())
+            for _ in range(500):
+                await stream.receive(1)
+            task.cancel()
+            await stream.aclose()
+        assert turns >= 400
 
     run(work())

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hutch.engine.assemble import HOMES, Engine, EngineHome, assemble
+from hutch.engine.assemble import Engine, assemble
+from hutch.engine.homes import HOMES, EngineHome
 from hutch.settings import Settings
 from hutch.testing.fake_provider import FakeProvider
 from tests.unit.engine_stage import settings

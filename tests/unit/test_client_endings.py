@@ -22,7 +22,8 @@ from pathlib import Path
 logging.getLogger("asyncio").addFilter(lambda record: not str(record.msg).startswith("Executing"))
 
 from hutch import AsyncSandboxClient, ClientClosed, SandboxClient, SandboxUnavailable
-from hutch.engine.assemble import HOMES, EngineHome, assemble
+from hutch.engine.assemble import assemble
+from hutch.engine.homes import HOMES, EngineHome
 from hutch.testing.fake_provider import FakeProvider
 from tests.unit.engine_stage import settings
 FOLDER = Path(sys.argv[1])

@@ -12,7 +12,8 @@ import pytest
 
 from hutch.client.async_client import AsyncSandboxClient
 from hutch.client.sync_client import SandboxClient
-from hutch.engine.assemble import HOMES, EngineHome, assemble
+from hutch.engine.assemble import assemble
+from hutch.engine.homes import HOMES, EngineHome
 from hutch.engine.loop import LoopThread
 from hutch.model.errors import ClientClosed, StoreUnavailable
 from hutch.settings import Settings

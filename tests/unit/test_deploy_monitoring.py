@@ -29,7 +29,7 @@ SEVERITIES = frozenset({"critical", "warning", "info"})
 def existing() -> dict[str, dict[str, set[str]]]:
     """Every name a server has ever samples of, with its labels and the values they begin with."""
     metrics = Metrics()
-    metrics.now(Survey(0, 0, 0, 0, 0, 0, 0, 0, 0, 0))
+    metrics.now(Survey(*[0] * 13))
     metrics.watch(Observation("list_files_failed", "t", code="session_expired"))
     metrics.request("GET", "/health", 200, 0.1)
     found: dict[str, dict[str, set[str]]] = {}

@@ -21,6 +21,7 @@ from hutch.model.errors import (
     SandboxFileNotFound,
     SandboxUnavailable,
 )
+from hutch.model.limits import MIB
 from hutch.testing.fake_files import File
 from hutch.testing.fake_ports import FakeStream
 from tests.unit.engine_stage import TENANT, Stage, pieces, play, until
@@ -274,7 +275,7 @@ def test_ports_carry_bytes_both_ways(tmp_path: Path) -> None:
             while data := await stream.receive():
                 await stream.send(data.upper())
 
-        stage.machine(sandbox).listen(8080, echo)
+        stage.machine(sandbox).serve(8080, echo)
         connection = await stage.engine.ports.connect(TENANT, sandbox, 8080)
         await connection.send(b"hello")
         assert await connection.receive() == b"HELLO"
@@ -326,3 +327,20 @@ def test_a_workspace_that_may_be_half_full_is_counted(tmp_path: Path) -> None:
             await stage.write(sandbox, "one-more", b"x")
 
     play(tmp_path, body)
+
+
+@pytest.mark.parametrize("size_known", [True, False])
+def test_many_uploads_at_once_share_the_room(tmp_path: Path, size_known: bool) -> None:
+    """Each is refused or fits; together they never take more than there is."""
+
+    async def body(stage: Stage) -> None:
+        sandbox = await stage.session(template="bash")
+        data = bytes(900_000)
+        wanted = [stage.write(sandbox, f"f{number}", data, size_known=size_known) for number in range(20)]
+        outcomes = await asyncio.gather(*wanted, return_exceptions=True)
+        assert {type(one) for one in outcomes} <= {type(None), LimitExceeded}
+        listed = await stage.engine.files.list_files(TENANT, sandbox)
+        assert 0 < listed["total_size_bytes"] <= 2 * MIB
+        assert stage.live(sandbox).gauge.promised == 0
+
+    play(tmp_path, body, max_workspace_size_mb=2, max_file_size_mb=1)

@@ -72,3 +72,20 @@ def test_a_token_ends_by_itself(tmp_path: Path) -> None:
         assert time.time() >= admission.expires_at
 
     play(tmp_path, body)
+
+
+def test_a_token_ends_with_the_key_that_made_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(previews, "KNOWN_SECONDS", 0.0)
+
+    async def body(stage: Stage) -> None:
+        made, keys, sandbox = stage.engine.previews, stage.engine.keys, await stage.session()
+        key, _ = await keys.create("leaked", TENANT, "use")
+        ended, _ = await made.make(TENANT, sandbox, 3000, key_id=key.key_id)
+        kept, _ = await made.make(TENANT, sandbox, 3000, key_id="another")
+        await made.admit(ended.text, sandbox, 3000)
+        await keys.revoke(key.key_id)
+        with pytest.raises(Unauthorized):
+            await made.admit(ended.text, sandbox, 3000)
+        await made.admit(kept.text, sandbox, 3000)
+
+    play(tmp_path, body)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from hutch.engine.gauge import WorkspaceGauge
 from hutch.engine.live import FINISHED_KEPT
 from hutch.model.errors import (
     CommandRejected,
@@ -53,6 +54,21 @@ def test_a_timeout_ends_the_tree_and_keeps_what_was_printed(tmp_path: Path) -> N
         assert (result["exit_code"], result["timed_out"], result["stdout"]) == (124, True, "before\n")
         assert result["limit"] is None
         assert not stage.machine(sandbox).running()
+
+    play(tmp_path, body)
+
+
+def test_counting_the_workspace_takes_no_time_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(stage: Stage) -> None:
+        sandbox = await stage.session()
+
+        async def slow(*_: object) -> None:
+            await asyncio.sleep(0.6)
+
+        monkeypatch.setattr(WorkspaceGauge, "after_command", slow)
+        result = await stage.run(sandbox, "echo done", timeout=0.4)
+        assert (result["exit_code"], result["timed_out"], result["stdout"]) == (0, False, "done\n")
+        assert result["execution_time_ms"] < 400
 
     play(tmp_path, body)
 

@@ -15,7 +15,7 @@ import pytest
 
 from hutch.engine.assemble import assemble
 from hutch.engine.ownership import try_lock
-from hutch.model.errors import PoolExhausted, SandboxUnavailable, SessionExpiredError
+from hutch.model.errors import PoolExhausted, SandboxUnavailable, StoreUnavailable
 from hutch.testing.fake_provider import FakeProvider, FakeWorld
 from tests.unit.engine_stage import HANG, TENANT, Stage, play, settings, staged, until
 
@@ -57,7 +57,7 @@ def test_an_open_connection_keeps_it_awake(tmp_path: Path) -> None:
         async def answer(stream: object) -> None:
             await asyncio.sleep(20)
 
-        machine.listen(80, answer)
+        machine.serve(80, answer)
         connection = await stage.engine.ports.connect(TENANT, sandbox, 80)
         await asyncio.sleep(0.4)
         assert machine.alive
@@ -268,71 +268,6 @@ def test_folders_that_nobody_knows_go_unless_somebody_has_them_or_just_makes_the
     play(tmp_path, body)
 
 
-def test_two_engines_on_one_folder_share_a_thread(tmp_path: Path) -> None:
-    world = FakeWorld()
-
-    async def run() -> None:
-        async with (
-            staged(tmp_path, FakeProvider(world=world)) as one,
-            staged(tmp_path, FakeProvider(world=world)) as two,
-        ):
-            ours, theirs = await asyncio.gather(one.session("t"), two.session("t"))
-            assert ours == theirs
-            assert len([machine for machine in world.machines.values() if machine.alive]) == 1
-            await one.write(ours, "a.txt", b"from one")
-            assert (await two.run(theirs, "cat a.txt"))["stdout"] == "from one"
-            await two.engine.sessions.close(TENANT, theirs)
-            with pytest.raises(SessionExpiredError):
-                await one.run(ours, "echo hi")
-            assert one.folders() == []
-
-    asyncio.run(run())
-
-
-def test_fifty_callers_of_two_engines_get_one_sandbox(tmp_path: Path) -> None:
-    world = FakeWorld()
-
-    async def run() -> None:
-        async with (
-            staged(tmp_path, FakeProvider(world=world)) as one,
-            staged(tmp_path, FakeProvider(world=world)) as two,
-        ):
-            found = await asyncio.gather(*((one, two)[number % 2].session("t") for number in range(50)))
-            assert len(set(found)) == 1
-            await until(lambda: len(one.folders()) == 1)
-            assert len(await one.engine.store.sandboxes()) == 1
-
-    asyncio.run(run())
-
-
-def test_a_second_engine_takes_over_when_the_first_ends(tmp_path: Path) -> None:
-    world = FakeWorld()
-
-    async def run() -> None:
-        async with staged(tmp_path, FakeProvider(world=world)) as two:
-            async with staged(tmp_path, FakeProvider(world=world)) as one:
-                sandbox = await one.session("t")
-                await one.write(sandbox, "a.txt", b"kept")
-                assert (await two.run(await two.session("t"), "cat a.txt"))["stdout"] == "kept"
-            assert (await two.run(sandbox, "cat a.txt"))["stdout"] == "kept"
-
-    asyncio.run(run())
-
-
-def test_recovery_leaves_what_another_engine_runs_alone(tmp_path: Path) -> None:
-    world = FakeWorld()
-
-    async def run() -> None:
-        async with staged(tmp_path, FakeProvider(world=world)) as one:
-            sandbox = await one.session("t")
-            command = asyncio.create_task(one.run(sandbox, "sleep 0.3; echo whole"))
-            async with staged(tmp_path, FakeProvider(world=world)):
-                assert (await command)["stdout"] == "whole\n"
-            assert one.machine(sandbox).alive
-
-    asyncio.run(run())
-
-
 def test_recovery_goes_on_past_a_sandbox_that_makes_trouble(tmp_path: Path) -> None:
     async def run() -> None:
         world = FakeWorld()
@@ -346,3 +281,28 @@ def test_recovery_goes_on_past_a_sandbox_that_makes_trouble(tmp_path: Path) -> N
             assert result["stdout"] == "kept"
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_start_that_is_not_written_down_leaves_no_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: bool
+) -> None:
+    async def body(stage: Stage) -> None:
+        if stopped:
+            await stage.engine.sandboxes.stop(stage.live(await stage.session()))
+        written = stage.engine.store.transition
+
+        async def broken(*given: Any, **more: Any) -> bool:
+            if given[3] == "started":
+                raise StoreUnavailable("away for a moment")
+            return await written(*given, **more)
+
+        monkeypatch.setattr(stage.engine.store, "transition", broken)
+        with pytest.raises(StoreUnavailable):
+            await stage.run(await stage.session(), "true")
+        assert [machine for machine in stage.provider.world.machines.values() if machine.alive] == []
+        assert stage.engine.sandboxes.running == 0
+        monkeypatch.setattr(stage.engine.store, "transition", written)
+        assert (await stage.run(await stage.session(), "echo on"))["stdout"] == "on\n"
+
+    play(tmp_path, body)

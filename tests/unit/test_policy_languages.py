@@ -27,6 +27,8 @@ from hutch.policy.verdict import Refused
         "{ print a[1] / 2 / 3 }",
         "{ print $NF/2 }",
         "!/^#/ && NF",
+        "/[[:space:]]/ { print length($0) / 2 }",
+        '{ gsub(/[\\[\\]]/, "|") }',
     ],
 )
 def test_awk_programs_that_start_nothing(program: str) -> None:
@@ -50,6 +52,12 @@ def test_awk_programs_that_start_nothing(program: str) -> None:
         'BEGIN { while (0) /"/; system("/") }',
         '{ print a |\n"x" }',
         'function f(x) { return /a/ } { f(1) | "sh" }',
+        'BEGIN { getline /system("x")/ 1 }',
+        'BEGIN { x = length /"/; system("x") #"/\n}',
+        'BEGIN { $/"/; system("x") #"/\n}',
+        '/[[:alpha:]/]"/; system("x") #"/',
+        '/[\\]"/; system("x") #]/',
+        '{ switch (1) { case /"/: system("x") #"/\n} }',
     ],
 )
 def test_awk_programs_that_start_commands(program: str) -> None:
@@ -98,6 +106,9 @@ def test_awk_options_are_passed_over(arguments: list[str]) -> None:
         "\0,\0p",
         "$d",
         "l 5;=",
+        "v;p",
+        "v 4.2\np",
+        "b end;p;:end",
     ],
 )
 def test_sed_scripts_that_start_nothing(script: str) -> None:
@@ -131,6 +142,10 @@ def test_sed_scripts_that_start_nothing(script: str) -> None:
         "}e",
         "# c\ne",
         "r f\ne",
+        "v;e id",
+        "v 4.2;e id",
+        ":a\te id",
+        "b #x;s/a/\ne id;/x/",
     ],
 )
 def test_sed_scripts_that_start_commands(script: str) -> None:

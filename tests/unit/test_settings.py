@@ -34,6 +34,7 @@ EXAMPLES: list[tuple[str, str, str, Any]] = [
     ("api_key", "HUTCH_API_KEY", "hutch_kexample", "hutch_kexample"),
     ("pool_size", "POOL_SIZE", "10", 10),
     ("max_pool_size", "MAX_POOL_SIZE", "40", 40),
+    ("egress_private_tenants", "HUTCH_EGRESS_PRIVATE_TENANTS", "local, team", frozenset({"local", "team"})),
     ("aggressive_cleanup", "AGGRESSIVE_CLEANUP", "False", False),
     ("pool_refill_delay", "POOL_REFILL_DELAY_SECONDS", "0.5", 0.5),
     ("session_timeout_minutes", "SESSION_TIMEOUT_MINUTES", "15", 15.0),
@@ -48,6 +49,10 @@ EXAMPLES: list[tuple[str, str, str, Any]] = [
     ("cpu_quota", "CPU_QUOTA", "50000", 50_000),
     ("allow_missing", "HUTCH_ALLOW_MISSING", "landlock, keyring", frozenset({"landlock", "keyring"})),
     ("uid_range", "HUTCH_UID_RANGE", "300000-365535", (300_000, 365_535)),
+    ("drive_quota", "HUTCH_DRIVE_QUOTA", "2g", 2 * 1024 * MIB),
+    ("embeddings_url", "HUTCH_EMBEDDINGS_URL", "http://localhost:11434/v1", "http://localhost:11434/v1"),
+    ("embeddings_model", "HUTCH_EMBEDDINGS_MODEL", "nomic-embed-text", "nomic-embed-text"),
+    ("embeddings_key", "HUTCH_EMBEDDINGS_KEY", "sk-example", "sk-example"),
 ]
 
 

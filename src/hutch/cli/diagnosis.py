@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from hutch.cli import mcp
 from hutch.cli.place import Place
 from hutch.model.errors import HutchError
 from hutch.model.wall import WALLS, WallReport
@@ -33,6 +34,7 @@ class Diagnosis:
     data: DataFolder
     report: ProviderReport | None
     problems: tuple[str, ...]  # each with its remedy
+    absent: tuple[str, ...] = ()  # what could be had here, and how
 
     @property
     def healthy(self) -> bool:
@@ -51,6 +53,7 @@ class Diagnosis:
             "notes": list(report.notes) if report else [],
             "settings": [{"variable": one.source, "value": one.value, "meaning": one.meaning} for one in self.settings],
             "unknown_variables": list(self.unknown),
+            "absent": list(self.absent),
             "data_folder": {
                 "path": self.data.path,
                 "problem": self.data.problem,
@@ -93,6 +96,7 @@ async def diagnose() -> Diagnosis:
         data=data,
         report=report,
         problems=(*problems, *trouble),
+        absent=tuple(filter(None, [mcp.absent()])),
     )
 
 
@@ -160,6 +164,7 @@ async def _ask_provider(settings: Settings, data: DataFolder) -> tuple[ProviderR
 
 
 async def _report(settings: Settings) -> tuple[ProviderReport | None, list[str]]:
+    from hutch.engine.interpreter.trees import Trees, trees_folder
     from hutch.providers.registry import make_provider
 
     if platform.system() != "Linux" and settings.provider == "bubblewrap":
@@ -172,7 +177,8 @@ async def _report(settings: Settings) -> tuple[ProviderReport | None, list[str]]
             await provider.aclose()
     except HutchError as error:
         return None, [error.message]
-    return report, _troubles(report)
+    gap = Trees(trees_folder(settings.data_dir)).gap()
+    return replace(report, notes=(*report.notes, *([gap] if gap else []))), _troubles(report)
 
 
 def _troubles(report: ProviderReport) -> list[str]:

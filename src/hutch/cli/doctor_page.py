@@ -32,6 +32,8 @@ def print_diagnosis(diagnosis: Diagnosis) -> None:
     _section("Settings that are set", ["VARIABLE", "VALUE"], [[one.source, one.value] for one in diagnosis.settings])
     if diagnosis.unknown:
         show.note(f"no setting has these names, so they have no effect: {', '.join(diagnosis.unknown)}")
+    for text in diagnosis.absent:
+        show.note(text)
     if report is not None and report.missing_programs:
         show.note(f"programs that commands will miss: {', '.join(report.missing_programs)}")
     if report is not None and report.usable:

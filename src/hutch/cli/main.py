@@ -69,7 +69,7 @@ def _run(given: list[str]) -> int:
 
 def _close_engines() -> None:
     """Before Python ends, and while signals are still heeded; nothing is loaded for it."""
-    wiring = sys.modules.get("hutch.engine.assemble")
+    wiring = sys.modules.get("hutch.engine.homes")
     if wiring is not None:
         wiring.HOMES.close()
 

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hutch.cli import show
+from hutch.cli import mcp, show
 from hutch.model.principal import KEY_FILE
 from hutch.settings import ServerSettings, Settings, read_server_settings, read_settings
 from hutch.settings.reading import check_server
 
 if TYPE_CHECKING:
     from hutch.server.roles import Role
+    from hutch.tools.mcp.http import McpHttp
 
 PREVIEW_DRAIN_SECONDS = 1.0  # pages hold connections open for as long as they are shown
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -110,11 +111,16 @@ def _on_signals(act: Callable[[], object]) -> None:
 @contextlib.asynccontextmanager
 async def _running(settings: Settings, server: ServerSettings, listeners: list[socket.socket]) -> AsyncIterator[Role]:
     from hutch.server.listen import make_server, serving
+    from hutch.server.mounts import NO_MOUNTS
     from hutch.server.roles import playing
 
     url = f"{'https' if server.tls else 'http'}://{_own_name(server)}:{server.port}"
     async with contextlib.AsyncExitStack() as running:
-        role = await running.enter_async_context(playing(settings, server, url))
+        beside = None if server.role == "worker" else _mcp()
+        mounts = NO_MOUNTS if beside is None else {mcp.PATH: beside.mount}
+        role = await running.enter_async_context(playing(settings, server, url, mounts))
+        if beside is not None:
+            await running.enter_async_context(beside.running())
         apps = [] if role.previews is None else [(role.previews, PREVIEW_DRAIN_SECONDS)]
         apps.append((role.app, server.drain_seconds))
         for (app, drain), listener in zip(apps, listeners, strict=True):
@@ -122,6 +128,16 @@ async def _running(settings: Settings, server: ServerSettings, listeners: list[s
             await running.enter_async_context(serving(served, listener))
         _announce(server, url, settings.data_dir / KEY_FILE, made=role.made_key)
         yield role
+
+
+def _mcp() -> McpHttp | None:
+    """Where its library is not installed, everything else is served."""
+    if (why := mcp.absent()) is not None:
+        show.note(why)
+        return None
+    from hutch.tools.mcp.http import McpHttp
+
+    return McpHttp()
 
 
 def _own_name(server: ServerSettings) -> str:

@@ -6,7 +6,25 @@ from typing import Annotated
 
 import typer
 
-from hutch.cli import audit, batch, doctor, drive, files, keys, options, preview, serve, sessions, shell, top, version
+from hutch.cli import (
+    audit,
+    batch,
+    code,
+    doctor,
+    drive,
+    egress,
+    files,
+    keys,
+    mcp,
+    options,
+    preview,
+    serve,
+    sessions,
+    shell,
+    top,
+    trees,
+    version,
+)
 from hutch.cli.exec import ExecRequest, execute
 from hutch.cli.place import Place
 
@@ -28,15 +46,19 @@ def build_app() -> typer.Typer:
     app.callback()(root)
     app.command("exec", context_settings=PASS_ON, no_args_is_help=True)(options.at_a_place(exec_verb))
     app.command("batch")(options.at_a_place(batch.batch))
+    app.command("code")(options.at_a_place(code.code))
     app.command("shell")(options.at_a_place(shell.shell))
     app.add_typer(sessions.build_app(), name="sessions")
     app.add_typer(files.build_app(), name="files")
     app.add_typer(drive.build_app(), name="drive")
+    app.add_typer(egress.build_app(), name="egress")
     app.command("serve")(serve.serve)
+    app.command("mcp")(options.at_a_place(mcp.mcp))
     app.command("preview")(options.at_a_place(preview.preview))
     app.add_typer(keys.build_app(), name="keys")
     app.command("top")(options.at_a_place(top.top))
     app.command("audit")(options.at_a_place(audit.audit))
+    app.add_typer(trees.build_app(), name="trees")
     app.command("doctor")(options.at_a_place(doctor.doctor))
     app.command("version")(options.at_a_place(version.version))
     return app

@@ -12,8 +12,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+from hutch.client.async_code import AsyncCode
 from hutch.client.async_drive import AsyncDrive
+from hutch.client.async_egress import AsyncEgress
 from hutch.client.async_files import AsyncFiles, local_pieces, save_locally
+from hutch.client.async_git import AsyncGit
 from hutch.client.async_shell import AsyncConnection, AsyncShell
 from hutch.client.binding import UNBOUND, Binding, ContextSlot, FixedSlot
 from hutch.client.open_transport import resolve
@@ -33,6 +36,7 @@ from hutch.model.process import (
     StreamName,
 )
 from hutch.model.session import SandboxInfo, SessionInfo
+from hutch.model.template import TemplateInfo
 
 OutputCallback = Callable[[str], None]
 
@@ -67,6 +71,9 @@ class AsyncSandboxClient:
         self._transport: Transport = self._options.transport
         self._slot: ContextSlot | FixedSlot = ContextSlot()
         self.files: AsyncFiles = AsyncFiles(self._transport, self._sandbox)
+        self.egress: AsyncEgress = AsyncEgress(self._transport.egress, self._sandbox)
+        self.code: AsyncCode = AsyncCode(self._transport.code, self._sandbox)
+        self.git: AsyncGit = AsyncGit(self._transport.git, self._sandbox)
         self.drive: AsyncDrive = AsyncDrive(self._transport.drive, self._user)
 
     @property
@@ -106,6 +113,9 @@ class AsyncSandboxClient:
         handle._transport = self._transport
         handle._slot = FixedSlot(Binding(user_id=user_id, thread_id=thread_id, timeout_minutes=timeout_minutes))
         handle.files = AsyncFiles(handle._transport, handle._sandbox)
+        handle.egress = AsyncEgress(handle._transport.egress, handle._sandbox)
+        handle.code = AsyncCode(handle._transport.code, handle._sandbox)
+        handle.git = AsyncGit(handle._transport.git, handle._sandbox)
         handle.drive = AsyncDrive(handle._transport.drive, handle._user)
         return handle
 
@@ -207,6 +217,10 @@ class AsyncSandboxClient:
     async def health(self) -> Mapping[str, Any]:
         """How the machines' walls stand, and how many sandboxes run."""
         return await self._transport.health()
+
+    async def templates(self) -> list[TemplateInfo]:
+        """The kinds of sandboxes there are: what may run in each, and its limits."""
+        return await self._transport.templates()
 
     async def set_cwd(self, path: str) -> None:
         """Working folder of later commands: below /workspace. Raises: PathRejected, SandboxFileNotFound."""
@@ -337,16 +351,30 @@ class AsyncSandboxClient:
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
         stdin: bool = False,
+        pty: tuple[int, int] | None = None,
         timeout: float | None = None,
+        leftovers: Literal["kill", "keep"] = "kill",
         tag: str | None = None,
     ) -> ProcessInfo:
         """Start a command and return at once; it lives until it ends, is killed, or the sandbox goes.
+
+        Args:
+            stdin: whether it gets input by `send_input`; without, its input is empty.
+            pty: rows and columns of a terminal to run it on; `send_input` types.
+            leftovers: "kill" ends what the command left running when it ends, "keep" lets it live.
 
         Raises: CommandRejected, NoActiveSession, SessionExpiredError, SandboxUnavailable.
         """
         self._options.check_command(command)
         spec = ProcessSpec(
-            command=command, env=dict(env or {}), cwd=cwd, stdin="pipe" if stdin else "empty", timeout=timeout, tag=tag
+            command=command,
+            env=dict(env or {}),
+            cwd=cwd,
+            stdin="pipe" if stdin else "empty",
+            pty=pty,
+            timeout=timeout,
+            leftovers=leftovers,
+            tag=tag,
         )
         return await self._transport.start(await self._sandbox(), spec)
 

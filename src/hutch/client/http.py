@@ -7,8 +7,11 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, cast
 
-from hutch.client.http_calls import Call, Caller, Query, segment, unreachable
+from hutch.client.http_calls import Call, Caller, Query, Sending, segment, unreachable
+from hutch.client.http_code import HttpCode
 from hutch.client.http_drive import HttpDrive
+from hutch.client.http_egress import HttpEgress
+from hutch.client.http_git import HttpGit
 from hutch.client.http_streams import events, open_stream
 from hutch.client.transport import Connection, SessionOrder, WriteOrder
 from hutch.engine.connections import BROKEN
@@ -26,6 +29,7 @@ from hutch.model.process import (
     StreamName,
 )
 from hutch.model.session import SandboxInfo, SessionInfo
+from hutch.model.template import TemplateInfo
 from hutch.model.wire import unpack_chunk, unpack_event
 
 WAITED_AT_MOST = 50.0  # seconds for an answer without a sign of life: what stands between may end longer ones
@@ -40,8 +44,15 @@ class Http:
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
+        self.egress = HttpEgress(caller)
+        self.code = HttpCode(caller)
+        self.git = HttpGit(caller)
         self.drive = HttpDrive(caller)
         self._policies: OrderedDict[str, str] = OrderedDict()  # of sandboxes, by the name of the profile
+
+    def goes_to(self, sending: Sending) -> None:
+        """Calls from this event loop go there."""
+        self._caller.goes_to(sending)
 
     # -- sessions
 
@@ -266,6 +277,9 @@ class Http:
 
     async def health(self) -> Mapping[str, Any]:
         return cast("Mapping[str, Any]", await self._caller.json(Call("GET", "/v1/doctor", seconds=START_SECONDS)))
+
+    async def templates(self) -> list[TemplateInfo]:
+        return cast(list[TemplateInfo], await self._caller.json(Call("GET", "/v1/templates")))
 
     async def aclose(self) -> None:
         await self._caller.aclose()

@@ -8,7 +8,7 @@ import importlib.util
 import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 from weakref import WeakKeyDictionary
@@ -73,6 +73,14 @@ def segment(name: str) -> str:
     return quote(name, safe="").replace(".", "%2E")
 
 
+class Sending(Protocol):
+    """What carries requests."""
+
+    async def send(self, request: httpcore.Request) -> httpcore.Response: ...
+
+    async def aclose(self) -> None: ...
+
+
 class Caller:
     """The connections to one server. They belong to an event loop, so each loop has its own."""
 
@@ -80,7 +88,7 @@ class Caller:
         self.url = url.rstrip("/")
         self.headers = {"authorization": f"Bearer {api_key}"} if api_key is not None else {}
         self.refused = 0  # commands that were judged here: the next call tells, or nobody who serves would know of them
-        self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, Connections] = WeakKeyDictionary()
+        self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, Sending] = WeakKeyDictionary()
         parts = urlsplit(self.url)
         self._scheme, self._port = parts.scheme.encode(), parts.port
         self._host = _ascii(parts.hostname or "")
@@ -92,7 +100,11 @@ class Caller:
             *((name.encode(), value.encode()) for name, value in self.headers.items()),
         ]
 
-    def _here(self) -> Connections:
+    def goes_to(self, sending: Sending) -> None:
+        """Calls from this event loop go there, from now on."""
+        self._connections[asyncio.get_running_loop()] = sending
+
+    def _here(self) -> Sending:
         """Raises: ServerUnreachable when the environment names a proxy that cannot be used."""
         loop = asyncio.get_running_loop()
         found = self._connections.get(loop)

@@ -8,11 +8,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
+from hutch.client.in_process_code import InProcessCode
 from hutch.client.in_process_drive import InProcessDrive
+from hutch.client.in_process_egress import InProcessEgress
+from hutch.client.in_process_git import InProcessGit
 from hutch.client.transport import Connection, SessionOrder, WriteOrder
-from hutch.engine.assemble import Engine, EngineHome
+from hutch.engine.assemble import Engine
 from hutch.engine.drive.embedding import ObjectEmbedder
 from hutch.engine.files import WriteRequest
+from hutch.engine.homes import EngineHome
 from hutch.engine.sessions import SessionRequest
 from hutch.model.errors import NotSupported
 from hutch.model.files import FileEvent, FileInfo, FileListing, UploadResult
@@ -28,6 +32,7 @@ from hutch.model.process import (
     StreamName,
 )
 from hutch.model.session import SandboxInfo, SessionInfo
+from hutch.model.template import TemplateInfo
 
 T = TypeVar("T")
 Act = Callable[[Engine], Coroutine[Any, Any, T]]
@@ -39,6 +44,9 @@ class InProcess:
     def __init__(self, home: EngineHome, tenant: str = LOCAL_TENANT, embedder: ObjectEmbedder | None = None) -> None:
         self._home = home
         self._tenant = tenant
+        self.egress = InProcessEgress(home, tenant)
+        self.code = InProcessCode(home, tenant)
+        self.git = InProcessGit(home, tenant)
         self.drive = InProcessDrive(home, tenant, embedder)
 
     async def _do(self, act: Act[T]) -> T:
@@ -161,6 +169,9 @@ class InProcess:
 
     async def health(self) -> Mapping[str, Any]:
         return await self._do(lambda engine: engine.health())
+
+    async def templates(self) -> list[TemplateInfo]:
+        return await self._do(lambda engine: engine.templates())
 
     async def aclose(self) -> None:
         """The engine belongs to the process, not to one client: it ends at exit."""

@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from hutch.client.transport_drive import GrepOrder, Range
-from hutch.engine.assemble import Engine, EngineHome
+from hutch.engine.assemble import Engine
 from hutch.engine.drive.embedding import ObjectEmbedder
 from hutch.engine.drive.grep import Wanted
+from hutch.engine.homes import EngineHome
 from hutch.engine.loop import closing_items
 from hutch.model.drive import (
     DriveEdit,

@@ -68,8 +68,8 @@ def resolve(
     if data_dir is not None:
         settings = replace(settings, data_dir=Path(data_dir).absolute())
     from hutch.client.in_process import InProcess
-    from hutch.engine.assemble import HOMES
     from hutch.engine.drive.embedding import ObjectEmbedder
+    from hutch.engine.homes import HOMES
 
     home = HOMES.get(settings)
     transport = InProcess(home, embedder=None if embeddings is None else ObjectEmbedder(embeddings))

@@ -11,8 +11,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, ParamSpec, TypeVar
 
 from hutch.client.binding import BINDINGS
-from hutch.engine.loop import EndOfItems, LoopThread, close_items, next_item
+from hutch.engine.loop import EndOfItems, LoopThread, close_items, closing_items, next_item
 from hutch.model.errors import ClientClosed
+
+__all__ = ["LoopThread", "Portal", "closing_items"]  # tools have no other way to the engine's loops
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -10,10 +10,14 @@ from typing import Any, Literal
 from hutch.client.async_bash_tool import AsyncBashTool
 from hutch.client.async_batch import AsyncBatchSandboxClient
 from hutch.client.async_client import AsyncSandboxClient, OutputCallback
+from hutch.client.async_code import AsyncCode, CodeCallback
 from hutch.client.async_drive import AsyncDrive, DriveData
+from hutch.client.async_egress import AsyncEgress
 from hutch.client.async_files import AsyncFiles
+from hutch.client.async_git import AsyncGit
 from hutch.client.async_shell import AsyncConnection, AsyncShell
 from hutch.client.portal import Portal
+from hutch.model.code import CODE_TIMEOUT, CodeContext, CodeResult
 from hutch.model.drive import (
     DriveEdit,
     DriveEntry,
@@ -24,10 +28,23 @@ from hutch.model.drive import (
     DriveVersion,
     PlacedFile,
 )
+from hutch.model.egress import EgressRecord, HostRule, HostRuleInfo
 from hutch.model.files import FileEvent, FileInfo, FileListing, UploadResult
+from hutch.model.git import (
+    GitBranch,
+    GitCommit,
+    GitConfigValue,
+    GitDiff,
+    GitDone,
+    GitLogEntry,
+    GitRemote,
+    GitRepository,
+    GitStatus,
+)
 from hutch.model.preview import Preview, PreviewInfo
 from hutch.model.process import ExecResult, LogChunk, OutputEvent, ProcessInfo, SignalScope, StreamName
 from hutch.model.session import SandboxInfo, SessionInfo
+from hutch.model.template import TemplateInfo
 
 
 class Shell:
@@ -164,6 +181,270 @@ class Files:
         return self._portal.iterate(self._core.watch, path, recursive=recursive)
 
 
+class Egress:
+    """A sandbox has no network. By its rules, programs in it reach the hosts that are named, through a proxy."""
+
+    _core: AsyncEgress
+    _portal: Portal
+
+    @classmethod
+    def _over(cls, core: AsyncEgress, portal: Portal) -> Egress:
+        made = object.__new__(cls)
+        made._core = core
+        made._portal = portal
+        return made
+
+    def rules(self) -> list[HostRuleInfo]:
+        """The rules there are; of secret headers only the names. Raises: NoActiveSession, SessionExpiredError."""
+        return self._portal.run(self._core.rules)
+
+    def set(self, rules: Sequence[HostRule | Mapping[str, Any]]) -> list[HostRuleInfo]:
+        """Let the sandbox reach these hosts and no others, from now on; an empty list: none.
+
+        Args:
+            rules: such as `{"host": "example.org"}` or `HostRule("*.example.com", ports=(443,))`; see `HostRule`.
+
+        Connections that are open and would not pass any more are cut. The rules stay through restarts of the sandbox.
+
+        Raises: InvalidRequest, NotSupported, Forbidden, FileConflict (port 3128 is taken in the sandbox),
+            NoActiveSession, SessionExpiredError, SandboxUnavailable.
+        """
+        return self._portal.run(self._core.set, rules)
+
+    def allow(self, *rules: HostRule | Mapping[str, Any] | str) -> list[HostRuleInfo]:
+        """Let the sandbox reach these hosts, too (a name alone is a rule). A rule for a host that has one replaces it.
+
+        Raises: as `set`.
+        """
+        return self._portal.run(self._core.allow, *rules)
+
+    def log(self, *, after: int = 0, limit: int = 100) -> list[EgressRecord]:
+        """The latest requests with a `record_id` above `after`, the oldest first; the last 1,000 are kept.
+
+        Raises: InvalidRequest, NoActiveSession, SessionExpiredError.
+        """
+        return self._portal.run(self._core.log, after=after, limit=limit)
+
+
+class Code:
+    """Variables, imports and functions stay in a *context*; one is there by itself, more can be made."""
+
+    _core: AsyncCode
+    _portal: Portal
+
+    @classmethod
+    def _over(cls, core: AsyncCode, portal: Portal) -> Code:
+        made = object.__new__(cls)
+        made._core = core
+        made._portal = portal
+        return made
+
+    def run(
+        self,
+        code: str,
+        *,
+        context: str | None = None,
+        timeout: float = CODE_TIMEOUT,
+        on_output: CodeCallback | None = None,
+    ) -> CodeResult:
+        """Run Python as in a notebook's cell: the last expression is a result, `!command`, `%magic` and `await` work.
+
+        Args:
+            context: where (the id of one that `create_context` made); default: the sandbox's own.
+            timeout: seconds; then the code is interrupted and what it defined stays. The interpreter goes only when the
+                code ignores that (`state_lost`).
+            on_output: called with each piece of output as it comes, here in the caller's thread.
+
+        Raises: InvalidRequest, NotSupported, ContextNotFound, InterpreterMissing, LimitExceeded, NoActiveSession,
+            SessionExpiredError, SandboxUnavailable. Code that fails is a result: see its `error`.
+        """
+        return self._portal.run_relaying(self._core.run, code, context=context, timeout=timeout, on_output=on_output)
+
+    def contexts(self) -> list[CodeContext]:
+        """Raises: NoActiveSession, SessionExpiredError, NotSupported."""
+        return self._portal.run(self._core.contexts)
+
+    def create_context(self, cwd: str | None = None) -> CodeContext:
+        """An interpreter of its own, in a folder of the sandbox. Raises: LimitExceeded, SandboxFileNotFound."""
+        return self._portal.run(self._core.create_context, cwd)
+
+    def restart_context(self, context_id: str) -> CodeContext:
+        """Forget all that its code defined; what runs in it ends. Raises: ContextNotFound."""
+        return self._portal.run(self._core.restart_context, context_id)
+
+    def interrupt(self, context_id: str = "default") -> None:
+        """End what runs in it, as Ctrl-C would; what it defined stays. Raises: ContextNotFound."""
+        self._portal.run(self._core.interrupt, context_id)
+
+    def close_context(self, context_id: str) -> None:
+        """End its interpreter and forget it. Raises: ContextNotFound."""
+        self._portal.run(self._core.close_context, context_id)
+
+
+class Git:
+    """`path` is the repository's folder, relative to /workspace. Every call raises GitFailed when git refuses, and
+    InvalidRequest for what git would take for an option."""
+
+    _core: AsyncGit
+    _portal: Portal
+
+    @classmethod
+    def _over(cls, core: AsyncGit, portal: Portal) -> Git:
+        made = object.__new__(cls)
+        made._core = core
+        made._portal = portal
+        return made
+
+    def clone(
+        self,
+        url: str,
+        path: str | None = None,
+        *,
+        branch: str | None = None,
+        depth: int | None = None,
+        username: str | None = None,
+        password: str | None = None,
+        timeout: float | None = None,
+    ) -> GitRepository:
+        """Copy a repository into the workspace.
+
+        Args:
+            path: the folder to make; default: the last part of the address.
+            username, password: for addresses over HTTP; they are used for this call and kept nowhere.
+            timeout: seconds (default 300).
+
+        Raises: GitFailed, InvalidRequest, NotSupported (no git, or a strict sandbox).
+        """
+        return self._portal.run(
+            self._core.clone,
+            url,
+            path,
+            branch=branch,
+            depth=depth,
+            username=username,
+            password=password,
+            timeout=timeout,
+        )
+
+    def init(self, path: str = ".", *, branch: str = "main") -> GitRepository:
+        """Make an empty repository."""
+        return self._portal.run(self._core.init, path, branch=branch)
+
+    def status(self, path: str = ".") -> GitStatus:
+        """What changed, and how far the branch is from the one it follows."""
+        return self._portal.run(self._core.status, path)
+
+    def add(self, paths: Sequence[str] | str, path: str = ".") -> GitDone:
+        """Take files into the next commit. Names are taken as they are, without patterns."""
+        return self._portal.run(self._core.add, paths, path)
+
+    def commit(
+        self,
+        message: str,
+        *,
+        author: str | None = None,
+        email: str | None = None,
+        all: bool = False,
+        allow_empty: bool = False,
+        path: str = ".",
+    ) -> GitCommit:
+        """Commit what was added, or with `all` every change of files that git knows."""
+        return self._portal.run(
+            self._core.commit, message, author=author, email=email, all=all, allow_empty=allow_empty, path=path
+        )
+
+    def push(
+        self,
+        remote: str = "origin",
+        branch: str | None = None,
+        path: str = ".",
+        *,
+        set_upstream: bool = False,
+        username: str | None = None,
+        password: str | None = None,
+        timeout: float | None = None,
+    ) -> GitDone:
+        """Bring a branch (default: the one checked out) to a remote. Credentials as for `clone`."""
+        return self._portal.run(
+            self._core.push,
+            remote,
+            branch,
+            path,
+            set_upstream=set_upstream,
+            username=username,
+            password=password,
+            timeout=timeout,
+        )
+
+    def pull(
+        self,
+        remote: str = "origin",
+        branch: str | None = None,
+        path: str = ".",
+        *,
+        username: str | None = None,
+        password: str | None = None,
+        timeout: float | None = None,
+    ) -> GitDone:
+        """Fetch from a remote and merge. Credentials as for `clone`."""
+        return self._portal.run(
+            self._core.pull, remote, branch, path, username=username, password=password, timeout=timeout
+        )
+
+    def branches(self, path: str = ".") -> list[GitBranch]:
+        """Local branches that have a commit."""
+        return self._portal.run(self._core.branches, path)
+
+    def create_branch(self, name: str, *, start: str | None = None, checkout: bool = False, path: str = ".") -> GitDone:
+        """A branch at `start` (default: here)."""
+        return self._portal.run(self._core.create_branch, name, start=start, checkout=checkout, path=path)
+
+    def checkout(self, name: str, path: str = ".") -> GitDone:
+        """Go to a branch, or a commit."""
+        return self._portal.run(self._core.checkout, name, path)
+
+    def delete_branch(self, name: str, *, force: bool = False, path: str = ".") -> GitDone:
+        """Remove a branch; with `force` also one whose commits are nowhere else."""
+        return self._portal.run(self._core.delete_branch, name, force=force, path=path)
+
+    def log(self, path: str = ".", limit: int = 20) -> list[GitLogEntry]:
+        """The last commits, newest first."""
+        return self._portal.run(self._core.log, path, limit)
+
+    def diff(self, path: str = ".", *, staged: bool = False, paths: Sequence[str] | str = ()) -> GitDiff:
+        """Changes not yet added; with `staged` those that were. The first 10 MiB of them."""
+        return self._portal.run(self._core.diff, path, staged=staged, paths=paths)
+
+    def remotes(self, path: str = ".") -> list[GitRemote]:
+        """Where the repository comes from and goes to."""
+        return self._portal.run(self._core.remotes, path)
+
+    def add_remote(self, name: str, url: str, *, overwrite: bool = False, path: str = ".") -> GitDone:
+        """Name an address. One with a password in it is refused: it would be written down."""
+        return self._portal.run(self._core.add_remote, name, url, overwrite=overwrite, path=path)
+
+    def reset(
+        self,
+        mode: Literal["soft", "mixed", "hard"] = "mixed",
+        target: str = "HEAD",
+        *,
+        paths: Sequence[str] | str = (),
+        path: str = ".",
+    ) -> GitDone:
+        """Take the branch (or, with `paths`, what was added of these) back to `target`."""
+        return self._portal.run(self._core.reset, mode, target, paths=paths, path=path)
+
+    def restore(
+        self, paths: Sequence[str] | str, *, staged: bool = False, source: str | None = None, path: str = "."
+    ) -> GitDone:
+        """Put files back as they were; with `staged` what the next commit holds of them."""
+        return self._portal.run(self._core.restore, paths, staged=staged, source=source, path=path)
+
+    def config(self, key: str, value: str | None = None, *, path: str = ".") -> GitConfigValue:
+        """Read a value of the configuration, or set it for this repository."""
+        return self._portal.run(self._core.config, key, value, path=path)
+
+
 class Drive:
     """Paths are absolute, like /memories/notes.md. Folders are there while files are below them."""
 
@@ -289,6 +570,9 @@ class SandboxClient:
     _core: AsyncSandboxClient
     _portal: Portal
     files: Files
+    egress: Egress
+    code: Code
+    git: Git
     drive: Drive
 
     def __init__(
@@ -314,6 +598,9 @@ class SandboxClient:
         )
         self._portal = Portal(self._core.loop_thread)
         self.files = Files._over(self._core.files, self._portal)
+        self.egress = Egress._over(self._core.egress, self._portal)
+        self.code = Code._over(self._core.code, self._portal)
+        self.git = Git._over(self._core.git, self._portal)
         self.drive = Drive._over(self._core.drive, self._portal)
 
     @classmethod
@@ -322,6 +609,9 @@ class SandboxClient:
         made._core = core
         made._portal = portal
         made.files = Files._over(made._core.files, made._portal)
+        made.egress = Egress._over(made._core.egress, made._portal)
+        made.code = Code._over(made._core.code, made._portal)
+        made.git = Git._over(made._core.git, made._portal)
         made.drive = Drive._over(made._core.drive, made._portal)
         return made
 
@@ -383,6 +673,10 @@ class SandboxClient:
     def health(self) -> Mapping[str, Any]:
         """How the machines' walls stand, and how many sandboxes run."""
         return self._portal.run(self._core.health)
+
+    def templates(self) -> list[TemplateInfo]:
+        """The kinds of sandboxes there are: what may run in each, and its limits."""
+        return self._portal.run(self._core.templates)
 
     def set_cwd(self, path: str) -> None:
         """Working folder of later commands: below /workspace. Raises: PathRejected, SandboxFileNotFound."""
@@ -454,14 +748,31 @@ class SandboxClient:
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
         stdin: bool = False,
+        pty: tuple[int, int] | None = None,
         timeout: float | None = None,
+        leftovers: Literal["kill", "keep"] = "kill",
         tag: str | None = None,
     ) -> ProcessInfo:
         """Start a command and return at once; it lives until it ends, is killed, or the sandbox goes.
 
+        Args:
+            stdin: whether it gets input by `send_input`; without, its input is empty.
+            pty: rows and columns of a terminal to run it on; `send_input` types.
+            leftovers: "kill" ends what the command left running when it ends, "keep" lets it live.
+
         Raises: CommandRejected, NoActiveSession, SessionExpiredError, SandboxUnavailable.
         """
-        return self._portal.run(self._core.start, command, cwd=cwd, env=env, stdin=stdin, timeout=timeout, tag=tag)
+        return self._portal.run(
+            self._core.start,
+            command,
+            cwd=cwd,
+            env=env,
+            stdin=stdin,
+            pty=pty,
+            timeout=timeout,
+            leftovers=leftovers,
+            tag=tag,
+        )
 
     def processes(self) -> list[ProcessInfo]:
         """Running processes, and the last ended ones."""

@@ -6,7 +6,10 @@ from collections.abc import AsyncIterator, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from hutch.client.transport_code import CodeTransport
 from hutch.client.transport_drive import DriveTransport
+from hutch.client.transport_egress import EgressTransport
+from hutch.client.transport_git import GitTransport
 from hutch.model.files import FileEvent, FileInfo, FileListing, UploadResult
 from hutch.model.preview import Preview, PreviewInfo
 from hutch.model.process import (
@@ -19,6 +22,7 @@ from hutch.model.process import (
     StreamName,
 )
 from hutch.model.session import SandboxInfo, SessionInfo
+from hutch.model.template import TemplateInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,15 @@ class Connection(Protocol):
 
 
 class Transport(Protocol):
+    @property
+    def egress(self) -> EgressTransport: ...
+
+    @property
+    def code(self) -> CodeTransport: ...
+
+    @property
+    def git(self) -> GitTransport: ...
+
     @property
     def drive(self) -> DriveTransport: ...
 
@@ -120,5 +133,7 @@ class Transport(Protocol):
     async def revoke_preview(self, sandbox_id: str, port: int, token_id: str | None) -> None: ...
 
     async def health(self) -> Mapping[str, Any]: ...
+
+    async def templates(self) -> list[TemplateInfo]: ...
 
     async def aclose(self) -> None: ...

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Coroutine, Iterable
+from dataclasses import replace
 from typing import Any
 
 from hutch.engine.live import LiveSandbox
@@ -113,14 +114,16 @@ class Sweeper:
         if isinstance(when_due(rule, self._facts(live, now)), Deadline):
             return
         record = await self._store.sandbox(live.sandbox_id)
-        if record is not None:
-            live.last_activity = max(live.last_activity, record.last_activity_at)
+        if record is None:
+            return await self._sandboxes.remove(live, "expire")
+        live.record = replace(live.record, state=record.state)
+        live.last_activity = max(live.last_activity, record.last_activity_at)
         action = when_due(rule, self._facts(live, time.time()))
         if isinstance(action, Deadline):
             return
         if action == "remove":
-            await self._sandboxes.remove(live, "expire")
-            self._watchers.tell(ended("session_expired", live))
+            if await self._sandboxes.expire(live):
+                self._watchers.tell(ended("session_expired", live))
         else:
             log.info("session_slept sandbox=%s", live.sandbox_id)
             await self._sandboxes.stop(live, only_idle=True)

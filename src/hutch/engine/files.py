@@ -7,12 +7,12 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
 
-from hutch.engine.gauge import file_too_large, workspace_full
 from hutch.engine.live import LiveSandbox
 from hutch.engine.loop import close_items
 from hutch.engine.observe import EventName, Observation, Watchers, about
 from hutch.engine.paths import workspace_path
 from hutch.engine.sandboxes import Sandboxes
+from hutch.engine.upload_room import UploadRoom
 from hutch.model.errors import (
     FileConflict,
     HutchError,
@@ -81,10 +81,12 @@ class Files:
             if not 0 <= request.mode <= 0o777:
                 raise InvalidRequest(f"The mode of a file is from 0 to 0o777, not {request.mode:#o}.")
             live, machine = await ending.enter_async_context(self._using(tenant, sandbox_id))
-            room = await self._room(live, machine, path, request)
+            found = await self._room(live, machine, path, request)
+            room = UploadRoom(live.gauge, machine, live.template.limits, found, request.size)
+            ending.callback(room.close)
             writer = await machine.open_write(path, mode=request.mode, parents=request.parents)
             try:
-                size = await _copy(data, writer, room, live.template.limits)
+                size = await _copy(data, writer, room)
                 await writer.commit()
             except BaseException:
                 await asyncio.shield(writer.abort())
@@ -201,14 +203,11 @@ class Files:
                 yield event
 
 
-async def _copy(data: AsyncIterator[bytes], writer: FileWriter, room: int, limits: Limits) -> int:
+async def _copy(data: AsyncIterator[bytes], writer: FileWriter, room: UploadRoom) -> int:
     size = 0
     async for piece in data:
         size += len(piece)
-        if size > room:
-            if limits.file_bytes and size > limits.file_bytes:
-                raise file_too_large(limits.file_bytes, size)
-            raise workspace_full(limits.workspace_bytes, limits.workspace_bytes - room, size)
+        await room.spend(len(piece))
         await writer.write(piece)
     return size
 

@@ -25,6 +25,7 @@ class WorkspaceGauge:
         self._usage: Usage | None = None
         self._free_then = (0, 0)
         self._counted_at = 0.0
+        self.promised = 0  # bytes that uploads under way are still to write
 
     def _over(self, usage: Usage, before: Usage | None) -> LimitName | None:
         """The limit that was passed since `before`. A command that clears up a full workspace passes none."""
@@ -115,12 +116,12 @@ class WorkspaceGauge:
         if limits.file_bytes and size > limits.file_bytes:
             raise file_too_large(limits.file_bytes, size)
         usage = self._at_most(machine)
-        if usage is None or usage.bytes + size >= limits.workspace_bytes // 2:
+        if usage is None or self._nearly_full(usage.bytes + size, usage.files + 1):
             return None
-        return self._room(usage) if usage.files + 1 < limits.workspace_files // 2 else None
+        return self._room(usage)
 
     def _room(self, usage: Usage) -> int:
-        room = self._limits.workspace_bytes - usage.bytes
+        room = self._limits.workspace_bytes - usage.bytes - self.promised
         return min(room, self._limits.file_bytes) if self._limits.file_bytes else room
 
     async def room_for(self, machine: Machine, size: int | None, *, new_files: int = 1) -> int:
@@ -142,7 +143,7 @@ class WorkspaceGauge:
         self._check(usage, size, new_files)
 
     def _nearly_full(self, size: int, files: int) -> bool:
-        return size >= self._limits.workspace_bytes // 2 or files >= self._limits.workspace_files // 2
+        return size + self.promised >= self._limits.workspace_bytes // 2 or files >= self._limits.workspace_files // 2
 
     def _check(self, usage: Usage, size: int, new_files: int) -> None:
         limits = self._limits
@@ -153,8 +154,9 @@ class WorkspaceGauge:
                 maximum=limits.workspace_files,
                 actual=usage.files,
             )
-        if limits.workspace_bytes - usage.bytes < size:
-            raise workspace_full(limits.workspace_bytes, usage.bytes, size)
+        used = usage.bytes + self.promised
+        if limits.workspace_bytes - used < size:
+            raise workspace_full(limits.workspace_bytes, used, size)
 
 
 def file_too_large(maximum: int, actual: int) -> LimitExceeded:

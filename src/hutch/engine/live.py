@@ -30,7 +30,7 @@ class Placed:
 FINISHED_KEPT = 64  # ended processes whose output can still be read
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class LiveSandbox:
     record: SandboxRecord
     template: Template
@@ -41,6 +41,7 @@ class LiveSandbox:
     lock: FolderLock | None = None  # held while this process runs the machine
     waking: asyncio.Lock = field(default_factory=asyncio.Lock)
     last_activity: float = field(default_factory=time.time)
+    use_shown: float = 0.0  # when its row was last told that it is used, for a process that runs it
     busy: int = 0  # calls under way, and shells or connections that are open
     died: bool = False  # the machine ended before its time; the next result says so
     removed: bool = False

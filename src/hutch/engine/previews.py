@@ -40,9 +40,9 @@ class Previews:
         self._known: dict[str, tuple[TokenRecord, float]] = {}
 
     async def make(
-        self, tenant: str, sandbox_id: str, port: int, seconds: float | None = None
+        self, tenant: str, sandbox_id: str, port: int, seconds: float | None = None, *, key_id: str = ""
     ) -> tuple[NewToken, PreviewInfo]:
-        """The token's text is shown now and never again.
+        """The token's text is shown now and never again. It is good no longer than the key that it was made with.
 
         Raises: InvalidRequest, SessionExpiredError, LimitExceeded, StoreUnavailable.
         """
@@ -52,7 +52,7 @@ class Previews:
             raise InvalidRequest(f"A preview expires after more than 0 and up to {LONGEST_SECONDS:.0f} seconds.")
         await self._sandboxes.find(tenant, sandbox_id)
         made, now = new_token(), time.time()
-        record = TokenRecord(made.token_id, made.digest, tenant, sandbox_id, port, now, now + seconds)
+        record = TokenRecord(made.token_id, made.digest, tenant, sandbox_id, port, now, now + seconds, key_id=key_id)
         if not await self._store.add(record, TOKENS_AT_MOST):
             raise LimitExceeded(
                 f"This sandbox has {TOKENS_AT_MOST} preview tokens that are good. Revoke some, or let them expire.",

@@ -64,10 +64,14 @@ class ProcessLog:
         self._wake_followers()
         return kept
 
+    def stop_clock(self) -> None:
+        if self.ended_at is None:
+            self.ended_at = time.time()
+            self.duration_ms = (time.perf_counter() - self.started_tick) * 1000
+
     def finish(self, ended: ProcessExit) -> None:
+        self.stop_clock()
         self.exit = ended
-        self.ended_at = time.time()
-        self.duration_ms = (time.perf_counter() - self.started_tick) * 1000
         if self.timed_out and ended.limit == "cpu":
             self.limit = self.limit or "cpu"
         elif not (self.timed_out and ended.limit is None):

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 
 from hutch.engine.context import check_env
+from hutch.engine.egress.service import Egress
 from hutch.engine.live import LiveSandbox
 from hutch.engine.observe import CommandKind, EventName, Watchers, about
 from hutch.engine.process_log import ProcessLog
@@ -62,7 +63,8 @@ class Running:
 class StreamedCommand:
     """A command that lives as long as somebody follows it."""
 
-    def __init__(self, running: Running, end: asyncio.Task[None]) -> None:
+    def __init__(self, sandboxes: Sandboxes, running: Running, end: asyncio.Task[None]) -> None:
+        self._sandboxes = sandboxes
         self._running = running
         self._end = end
 
@@ -74,7 +76,7 @@ class StreamedCommand:
         """Raises: SandboxUnavailable."""
         async for event in self._running.log.follow():
             if event["type"] == "exit":
-                _refuse_lost(self._running)
+                await _refuse_lost(self._sandboxes, self._running)
             yield event
 
     async def aclose(self) -> None:
@@ -86,12 +88,18 @@ class StreamedCommand:
 
 class Processes:
     def __init__(
-        self, sandboxes: Sandboxes, judge_for: Callable[[str], Judge], max_timeout: float, watchers: Watchers
+        self,
+        sandboxes: Sandboxes,
+        judge_for: Callable[[str], Judge],
+        max_timeout: float,
+        watchers: Watchers,
+        egress: Egress,
     ) -> None:
         self._sandboxes = sandboxes
         self._judge_for = judge_for
         self._max_timeout = max_timeout
         self._watchers = watchers
+        self._egress = egress
         self._background: set[asyncio.Task[None]] = set()
 
     # -- commands that somebody waits for
@@ -105,7 +113,7 @@ class Processes:
         self._check_timeout(spec.timeout)
         running = await self._begin(tenant, sandbox_id, spec)
         await self._finish(running)
-        _refuse_lost(running)
+        await _refuse_lost(self._sandboxes, running)
         return running.log.result()
 
     async def stream(self, tenant: str, sandbox_id: str, spec: ProcessSpec) -> AsyncIterator[OutputEvent]:
@@ -121,7 +129,7 @@ class Processes:
         """The same for callers who need to know the process before its first output. It must be closed."""
         self._check_timeout(spec.timeout)
         running = await self._begin(tenant, sandbox_id, spec)
-        return StreamedCommand(running, asyncio.create_task(self._finish(running)))
+        return StreamedCommand(self._sandboxes, running, asyncio.create_task(self._finish(running)))
 
     async def start(self, tenant: str, sandbox_id: str, spec: ProcessSpec) -> ProcessInfo:
         """Run in the background until it ends by itself, is killed, or its time-out comes."""
@@ -134,12 +142,7 @@ class Processes:
         return running.log.info()
 
     def _check_timeout(self, timeout: float | None) -> None:
-        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= self._max_timeout:
-            raise InvalidRequest(
-                f"timeout must be more than 0 and at most {self._max_timeout:g} seconds, not {timeout!r:.60} "
-                "(HUTCH_MAX_COMMAND_TIMEOUT sets the ceiling).",
-                maximum=self._max_timeout,
-            )
+        check_timeout(timeout, self._max_timeout)
 
     async def _begin(self, tenant: str, sandbox_id: str, spec: ProcessSpec) -> Running:
         check_env(spec.env)
@@ -168,7 +171,7 @@ class Processes:
         log = ProcessLog.new(spec, live.budget, live.spool_folder)
         try:
             machine = await self._sandboxes.machine(live)
-            log.process = process = await machine.spawn(_request(live, spec), log)
+            log.process = process = await machine.spawn(_request(live, spec, self._egress), log)
             log.recreated, live.died = live.died, False
         except BaseException:
             live.busy -= 1
@@ -191,13 +194,16 @@ class Processes:
         def watch() -> None:
             helpers.append(asyncio.create_task(live.gauge.watch(running.machine, kill)))
 
-        free = running.machine.headroom_hint()[0]
         timers = [loop.call_later(WATCH_AFTER, watch)]
         if log.spec.timeout is not None:
             timers.append(loop.call_later(log.spec.timeout, kill, None))
         ended = ProcessExit(128 + signal.SIGKILL, signal.SIGKILL, lost=True)
         try:
+            free = running.machine.headroom_hint()[0]
             ended = await process.wait()
+            log.stop_clock()
+            for timer in timers:
+                timer.cancel()  # what is counted now is no time of the command's
             if not ended.lost:
                 with contextlib.suppress(SandboxUnavailable):  # the machine ended after the command: the result stands
                     log.limit = await live.gauge.after_command(running.machine) or log.limit
@@ -305,6 +311,16 @@ class Processes:
         return log.process
 
 
+def check_timeout(timeout: float | None, maximum: float) -> None:
+    """Raises: InvalidRequest."""
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= maximum:
+        raise InvalidRequest(
+            f"timeout must be more than 0 and at most {maximum:g} seconds, not {timeout!r:.60} "
+            "(HUTCH_MAX_COMMAND_TIMEOUT sets the ceiling).",
+            maximum=maximum,
+        )
+
+
 def _text_of(spec: ProcessSpec) -> str:
     if spec.command is not None:
         return spec.command
@@ -317,20 +333,20 @@ def _kind_of(spec: ProcessSpec) -> CommandKind:
     return "background" if spec.timeout is None else "command"
 
 
-def _refuse_lost(running: Running) -> None:
+async def _refuse_lost(sandboxes: Sandboxes, running: Running) -> None:
     """Raises: SandboxUnavailable when the command did not end but its machine did, and not to enforce a limit."""
     log = running.log
     if log.exit is None or not log.exit.lost or log.timed_out or log.limit is not None:
         return
-    kept = not running.live.removed
+    kept = await sandboxes.keeps_files(running.live)
     what = "its files are kept, and the next call starts it again" if kept else "it was closed, and its files are gone"
     raise SandboxUnavailable(
         f"The sandbox ended while the command ran: {what}.", process_id=log.process_id, files_kept=kept
     )
 
 
-def _request(live: LiveSandbox, spec: ProcessSpec) -> SpawnRequest:
-    env = {**BASE_ENV, **live.record.env, **spec.env}
+def _request(live: LiveSandbox, spec: ProcessSpec, egress: Egress) -> SpawnRequest:
+    env = {**BASE_ENV, **egress.env(live, live.record.env, spec.env), **live.record.env, **spec.env}
     if spec.pty is not None:
         env.setdefault("TERM", "xterm-256color")
     if spec.command is not None:
@@ -342,14 +358,14 @@ def _request(live: LiveSandbox, spec: ProcessSpec) -> SpawnRequest:
     return SpawnRequest(
         argv=argv,
         env=env,
-        cwd=live.record.cwd if spec.cwd is None else _folder(spec.cwd),
+        cwd=live.record.cwd if spec.cwd is None else folder_in_sandbox(spec.cwd),
         stdin=spec.stdin == "pipe",
         pty=spec.pty,
         leftovers=spec.leftovers,
     )
 
 
-def _folder(cwd: str) -> str:
+def folder_in_sandbox(cwd: str) -> str:
     """Where a command shall run: any folder the sandbox sees; relative to the workspace.
 
     Raises: InvalidRequest.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from hutch.engine.live import LiveSandbox
 from hutch.engine.ownership import FolderLock, try_lock
 from hutch.engine.steps import RETRY_DELAY, TAKE_OVER_SECONDS, Steps, moved
 from hutch.lifecycle.sandbox import SandboxEvent
-from hutch.model.errors import PoolExhausted, SandboxUnavailable, SessionExpiredError, StoreUnavailable
+from hutch.model.errors import PoolExhausted, SandboxMoved, SandboxUnavailable, SessionExpiredError, StoreUnavailable
 from hutch.model.ids import new_sandbox_id
 from hutch.model.session import WORKSPACE_DIR
 from hutch.model.template import Template
@@ -23,6 +23,7 @@ from hutch.store.records import HostUidTaken, SandboxRecord
 from hutch.store.store import Store
 
 UID_TRIES = 8
+USE_SHOWN_SECONDS = 1.0  # how old the row's activity may be where another process goes by it
 
 
 class Sandboxes:
@@ -34,12 +35,14 @@ class Sandboxes:
         folder: Path,
         templates: Mapping[str, Template],
         max_running: int,
+        trees: Path | None = None,
     ) -> None:
         self._store = store
         self._provider = provider
         self._folder = folder
         self.templates = templates
         self._max_running = max_running
+        self._trees = trees  # what all but strict sandboxes see read-only
         self._naming = asyncio.Lock()
         self._claims: set[str] = set()  # sandboxes that run here, or are about to
         self.live: dict[str, LiveSandbox] = {}
@@ -47,6 +50,7 @@ class Sandboxes:
         self._unremoved: dict[str, LiveSandbox] = {}
         self.moving: set[str] = set()  # on their way to another worker
         self.on_capacity_needed: Callable[[], bool] = lambda: False  # the pool gives up a spare machine
+        self.on_machine: Callable[[LiveSandbox, Machine], Awaitable[None]] = _nothing  # before it is used again
 
     # -- looking up
 
@@ -98,6 +102,7 @@ class Sandboxes:
             limits=template.limits,
             strict=template.strict,
             host_uid=record.host_uid,
+            trees=None if template.strict else self._trees,
         )
         gauge = WorkspaceGauge(template.limits)
         return LiveSandbox(record, template, spec, gauge, last_activity=record.last_activity_at)
@@ -178,8 +183,27 @@ class Sandboxes:
 
         Raises: SessionExpiredError, SandboxMoved, PoolExhausted, WallMissing, SandboxUnavailable.
         """
-        if live.machine is not None and live.machine.alive:
-            return live.machine
+        machine = live.machine
+        if machine is None or not machine.alive:
+            machine = await self._woken(live)
+        if live.lock is None:
+            await self._show_use(live)
+        return machine
+
+    async def _show_use(self, live: LiveSandbox) -> None:
+        """Another process runs the machine, and stops or removes it when the row says that nobody uses it.
+
+        Raises: SessionExpiredError, SandboxMoved.
+        """
+        now = time.time()
+        if now - live.use_shown < USE_SHOWN_SECONDS:
+            return
+        if not await self._store.use(live.sandbox_id, now, fence=live.record.fence):
+            await self._refresh(live)
+            raise SandboxUnavailable("The sandbox is changing hands. Try again.")
+        live.use_shown = now
+
+    async def _woken(self, live: LiveSandbox) -> Machine:
         async with live.waking:
             deadline = time.monotonic() + TAKE_OVER_SECONDS
             while (machine := live.machine) is None or not machine.alive:
@@ -190,6 +214,7 @@ class Sandboxes:
                             "Another process holds this sandbox but does not answer. Stop that process, or wait for it."
                         )
                     await asyncio.sleep(RETRY_DELAY)
+            await self.on_machine(live, machine)
             return machine
 
     async def _refresh(self, live: LiveSandbox) -> None:
@@ -201,6 +226,14 @@ class Sandboxes:
             self._drop(live)
             raise expired()
         live.record = record
+
+    async def keeps_files(self, live: LiveSandbox) -> bool:
+        """Whether what is in it will be there at the next call; as far as can be told while the store is away."""
+        try:
+            await self._refresh(live)
+        except (SessionExpiredError, SandboxMoved, StoreUnavailable):
+            return not live.removed
+        return True
 
     async def _wake_here(self, live: LiveSandbox) -> bool:
         """Start it, unless another process holds it (False)."""
@@ -222,6 +255,23 @@ class Sandboxes:
         return True
 
     # -- stopping and removing
+
+    async def expire(self, live: LiveSandbox) -> bool:
+        """Remove it, its time is over. False: another process has begun to use it."""
+        began = await self._store.transition(
+            live.sandbox_id,
+            live.record.state,
+            "removing",
+            "expire",
+            deadline_at=time.time(),
+            deadline_action="remove",
+            fence=live.record.fence,
+            unused_since=live.last_activity if live.record.idle_seconds > 0 else None,
+        )
+        if began:
+            live.record = replace(live.record, state="removing")
+            await self.remove(live, "remove")
+        return began
 
     async def put_to_rest(self, live: LiveSandbox) -> None:
         """Of a sandbox whose process died (we hold its lock): end what is left running, keep the files."""
@@ -317,6 +367,10 @@ class Sandboxes:
         for live in self.live.values():
             if live.lock is not None:
                 live.lock.forget()
+
+
+async def _nothing(live: LiveSandbox, machine: Machine) -> None:
+    pass
 
 
 def make_folder(folder: Path) -> FolderLock:

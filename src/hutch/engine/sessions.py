@@ -155,8 +155,13 @@ class Sessions:
     async def _finish_removal(self, record: SandboxRecord) -> None:
         """A session that ended but was not cleared away yet makes place for the next one."""
         row = await self._store.sandbox(record.sandbox_id)
-        if row is not None:
-            await self._sandboxes.remove(self._sandboxes.adopt(row), "expire")
+        if row is None:
+            return
+        live = self._sandboxes.adopt(row)
+        if row.state in ("removing", "removed"):
+            await self._sandboxes.remove(live, "expire")
+        else:
+            await self._sandboxes.expire(live)
 
     async def _create(self, request: SessionRequest, timeout: float) -> tuple[LiveSandbox, bool]:
         live = await self._pool.take(request.tenant, self._sandboxes.templates[request.template], timeout)

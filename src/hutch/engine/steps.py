@@ -25,7 +25,7 @@ from hutch.lifecycle.sandbox import (
     SweepMachine,
     step,
 )
-from hutch.model.errors import SandboxMoved, SandboxUnavailable
+from hutch.model.errors import HutchError, SandboxMoved, SandboxUnavailable
 from hutch.model.session import SandboxState
 from hutch.providers.base import Machine, Provider
 from hutch.store.records import SandboxRecord
@@ -114,11 +114,23 @@ class Steps:
             if make_folder is not None:
                 live.lock = make_folder(live.spec.folder)
             machine = await self._provider.start(live.spec)
+            self.attach(live, machine)
+            await self.apply(live, "started")
         except BaseException as error:
-            await asyncio.shield(self.apply(live, failed, str(error)))
+            await asyncio.shield(self._undo_start(live, failed, str(error)))
             raise
-        self.attach(live, machine)
-        await self.apply(live, "started")
+
+    async def _undo_start(self, live: LiveSandbox, failed: SandboxEvent, reason: str) -> None:
+        """Whatever could not be written down, no machine is left that nobody counts."""
+        machine, live.machine = live.machine, None
+        try:
+            if machine is not None:
+                await machine.stop()
+            await self.apply(live, failed, reason)
+        except HutchError as error:  # why the start failed says more; its row is looked at again when it is due
+            log.warning("undo_failed sandbox=%s code=%s reason=%s", live.sandbox_id, error.code, error)
+        finally:
+            self.release(live)
 
     async def reach(self, live: LiveSandbox) -> bool:
         """Use a machine that another process runs, if there is one."""

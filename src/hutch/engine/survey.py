@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from hutch.engine.egress.service import Egress
 from hutch.engine.live import LiveSandbox
 from hutch.engine.pool import Pool
 from hutch.engine.sandboxes import Sandboxes
@@ -26,6 +27,9 @@ class Survey:
     workspaces: int  # those whose size is known
     workspace_bytes: int  # that they hold together, as last counted
     workspace_files: int
+    egress_passed: int  # requests of sandboxes to hosts, by how they went
+    egress_refused: int
+    egress_failed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +45,10 @@ class Surveyor:
     It counts for itself: a `WorkspaceGauge` judges commands by what it counted before them.
     """
 
-    def __init__(self, sandboxes: Sandboxes, pool: Pool, max_running: int) -> None:
+    def __init__(self, sandboxes: Sandboxes, pool: Pool, egress: Egress, max_running: int) -> None:
         self._sandboxes = sandboxes
         self._pool = pool
+        self._egress = egress
         self._max_running = max_running
         self._counted: dict[str, _Counted] = {}
 
@@ -62,6 +67,9 @@ class Surveyor:
             workspaces=len(known),
             workspace_bytes=sum(one.size_bytes for one in known),
             workspace_files=sum(one.files for one in known),
+            egress_passed=self._egress.requests["passed"],
+            egress_refused=self._egress.requests["refused"],
+            egress_failed=self._egress.requests["failed"],
         )
 
     async def _count(self, held: list[LiveSandbox]) -> None:

@@ -91,6 +91,8 @@ TRANSITIONS: Mapping[tuple[SandboxState | None, SandboxEvent], Outcome] = {
     ("creating", "expire"): ("removing", _END),
     ("creating", "remove"): ("removing", _END),
     #
+    ("running", "start_failed"): ("removing", _END),  # who started it was called off when that was written down
+    ("running", "restart_failed"): ("stopped", (SweepMachine(),)),
     ("running", "wake"): ("running", ()),
     ("running", "stop"): ("running", (StopMachine(),)),
     ("running", "stopped"): ("stopped", ()),

@@ -262,6 +262,27 @@ class ServerUnreachable(HutchError, ConnectionError):
     retryable = True
 
 
+class InterpreterMissing(HutchError):
+    """The packages that `code.run` needs are not there and could not be fetched. `hutch trees build` fetches them."""
+
+    code = "interpreter_missing"
+    http_status = 503
+
+
+class ContextNotFound(HutchError, LookupError):
+    """The sandbox has no such context for code (any more)."""
+
+    code = "context_not_found"
+    http_status = 404
+
+
+class GitFailed(HutchError):
+    """git refused. details: `exit_code`, `stderr`, `timed_out`."""
+
+    code = "git_failed"
+    http_status = 422
+
+
 ERRORS: Mapping[str, type[HutchError]] = {
     cls.code: cls
     for cls in (
@@ -298,6 +319,9 @@ ERRORS: Mapping[str, type[HutchError]] = {
         SandboxMoved,
         WorkerLost,
         ServerUnreachable,
+        InterpreterMissing,
+        ContextNotFound,
+        GitFailed,
     )
 }
 

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypedDict
 
 from hutch.model.errors import Forbidden
@@ -16,6 +16,9 @@ Scope = Literal["read", "use", "admin"]
 SCOPES: tuple[Scope, ...] = ("read", "use", "admin")  # each allows what those before it do
 KEY_FILE = "api-key"  # in the data folder: the key that the first start of a server made
 LOCAL_TENANT = "local"  # of programs that use the data folder directly, and of the first key made in it
+
+CALLER = "hutch.caller"  # where the scope of a request to a mounted app holds its `Caller`
+COUNTED = "hutch.counted"  # in the scope of a call that another one makes, which was counted
 
 _KEY = re.compile(r"hutch_(k[a-z2-7]{16})_([A-Za-z0-9_-]{43})\Z")
 
@@ -36,6 +39,14 @@ class Principal:
         """Raises: Forbidden."""
         if not self.may(wanted):
             raise Forbidden(f"This key may {self.scope}, and the call needs a key that may {wanted}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who is behind a request to an app beside the API, with the key to act for them there."""
+
+    principal: Principal
+    key: str = field(repr=False)
 
 
 class NewKey(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypedDict
 
 from hutch.model.limits import MIB, Limits
 
@@ -53,3 +54,16 @@ OPEN = Template(
         timeout=30.0,
     ),
 )
+
+
+class TemplateInfo(TypedDict):
+    """What holds for sandboxes of a template here, for people and models to read."""
+
+    name: str
+    policy: str
+    programs: list[str]  # that may run; empty: any
+    timeout: float  # seconds of a command, if the call does not say
+    memory_bytes: int
+    file_bytes: int  # 0: only the workspace's
+    workspace_bytes: int
+    workspace_files: int

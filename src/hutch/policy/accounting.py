@@ -18,6 +18,8 @@ _NEUTRAL = re.compile(r"[^'\"\\$`(){}\[\]]*")
 _OPEN_QUOTE = re.compile(r"(?<!\\)(?:\\\\)*\"")
 _PROCESS = re.compile(r"[<>]\(")
 _BLANK = re.compile(rb"(?:[ \t\n]|\\\n)*\Z")
+_DESCRIPTOR = re.compile(rb"\{[A-Za-z_]\w*(?:\[.*)?\}", re.DOTALL)
+_REDIRECTS = re.compile(rb"(?:\\\n)*[<>]")
 _ONE_LINE = frozenset(
     "command declaration_command unset_command redirected_statement file_redirect negated_command".split()
 )
@@ -58,6 +60,17 @@ def check_joined(source: bytes, node: Node) -> None:
     if any(behind.start_byte != part.end_byte for part, behind in pairwise(parts)):
         word = source[node.start_byte : node.end_byte].decode(errors="replace")
         raise Refused(word[:60], "a blank divides what looks like one word", "quote the word, or leave the blank out")
+
+
+def check_descriptor(source: bytes, start: int, end: int) -> None:
+    """`{name}>file` is no word: bash gives the variable a descriptor's number, and calculates its subscript.
+
+    Raises: Refused.
+    """
+    written = source[start:end].replace(b"\\\n", b"")
+    if _DESCRIPTOR.fullmatch(written) and _REDIRECTS.match(source, end):
+        word = written.decode(errors="replace")
+        raise Refused(word[:60], "bash would open this redirection under a variable", "write a number: 3>file")
 
 
 def check_edges(masked: bytes, root: Node) -> None:

@@ -9,12 +9,16 @@ from hutch.policy.verdict import Refused
 
 _SPACE = re.compile(r"(?:[ \t\r\n]|\\\r?\n|#[^\n]*)+")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_REGEX = re.compile(r"/(?:[^/\\\n\[]|\\.|\[\^?\]?(?:[^\]\\\n]|\\.)*\])*/")
+_CLASS = r"\[:[a-z]{1,12}:\]|\[(?![:.=])"
+# Some awks take a backslash in [brackets] for an escape, some do not.
+_REGEX = re.compile(rf"/(?:[^/\\\n\[]|\\.|\[\^?\]?(?:{_CLASS}|[^\[\]\\\n]|\\.)*\])*/")
+_REGEX_POSIX = re.compile(rf"/(?:[^/\\\n\[]|\\.|\[\^?\]?(?:{_CLASS}|[^\[\]\n])*\])*/")
 _NAME = re.compile(r"[A-Za-z_]\w*|\0")
 _NUMBER = re.compile(r"0[xX][0-9A-Fa-f]+|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _SIGN = re.compile(r"\|\||\|&|&&|\+\+|--|\*\*=?|>>|[-+*/%^!=<>]=|[!~]~?|.", re.DOTALL)
-_AFTER_OPERAND = frozenset({"name", "number", "string", "]", ")", "++", "--", "$"})
-_KEYWORDS = frozenset("print printf return in getline else do delete exit if while for".split())
+_AFTER_OPERAND = frozenset({"name", "number", "string", "]", ")", "++", "--"})
+_DOUBTFUL = frozenset("getline length next nextfile break continue BEGIN END".split())
+_KEYWORDS = frozenset("print printf return case in else do delete exit if while for".split())
 _DANGERS = {
     "system": "a call that starts a command",
     "|": "a pipe to or from a command",
@@ -79,6 +83,8 @@ def _scan(program: str, may_write: bool) -> None:
         elif kind == "name" and text in _KEYWORDS:
             kind = "condition" if text in ("if", "while", "for") else "keyword"
             printing = printing or text in ("print", "printf")
+        elif kind == "$" or text in _DOUBTFUL:
+            kind = "doubtful"
         elif kind in (";", "{", "}"):
             printing = False
         elif kind in (">", ">>") and printing and not opened and not may_write:
@@ -96,8 +102,12 @@ def _token(program: str, at: int, before: str) -> tuple[str, int]:
     for kind, pattern in (("string", _STRING), ("name", _NAME), ("number", _NUMBER)):
         if match := pattern.match(program, at):
             return kind, match.end()
+    if program[at] == "/" and before == "doubtful":
+        hint = "put brackets around what is divided, or is a pattern"
+        raise Refused(program[at : at + 40], "awks differ in what this / means", hint)
     if program[at] == "/" and before not in _AFTER_OPERAND:
-        if match := _REGEX.match(program, at):
+        match, other = _REGEX.match(program, at), _REGEX_POSIX.match(program, at)
+        if match and other and match.end() == other.end():
             return "string", match.end()
         raise _endless(program, at)
     if program[at] == '"':

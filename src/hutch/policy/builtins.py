@@ -8,15 +8,21 @@ from collections.abc import Callable, Mapping, Sequence
 from hutch.policy.facts import Assignment, Call, Evaluation, Facts
 from hutch.policy.names import is_dangerous
 from hutch.policy.verdict import Refused
-from hutch.policy.words import Word, hides_code, plain_word
+from hutch.policy.words import Word, decode_ansi_c, hides_code, plain_word
 
 _TARGET = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?:\[(?P<index>.*)\])?(?P<value>\+?=.*)?", re.DOTALL)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MADE = re.compile(r"[\\'\"`$]")  # an expansion that makes text of its own
 _LITERAL_NAME = "write the variable's name out"
 _READ_VALUED = "adinNptu"
+_SET_LETTERS = frozenset("abefhmnotuvxBCETP")
+_SET_NAMES = frozenset(
+    "allexport braceexpand emacs errexit errtrace functrace hashall ignoreeof interactive-comments monitor noclobber "
+    "noexec noglob nolog notify nounset onecmd physical pipefail verbose vi xtrace".split()
+)
 
 
-def _target(text: str, shown: str) -> re.Match[str]:
+def _target(text: str, shown: str, facts: Facts) -> re.Match[str]:
     """A variable, perhaps with a subscript (which bash calculates) and a value."""
     match = _TARGET.fullmatch(text)
     if match is None:
@@ -25,6 +31,8 @@ def _target(text: str, shown: str) -> re.Match[str]:
         raise Refused(shown[:60], "bash would calculate this subscript and run what it holds", "use a plain subscript")
     if is_dangerous(match["name"]):
         raise dangerous(match["name"], shown)
+    if names := _NAME.findall(match["index"] or ""):
+        facts.evaluations.append(Evaluation(shown[:60], frozenset(names)))
     return match
 
 
@@ -57,11 +65,14 @@ def _declare(call: Call, facts: Facts) -> None:
         head = word.pieces[0] if word.pieces else ""
         if not isinstance(head, str) or (len(word.pieces) > 1 and "=" not in head):
             raise Refused(word.raw[:60], "an expansion names the variable", _LITERAL_NAME)
-        match = _target(head, word.raw)
+        match = _target(head, word.raw, facts)
         value = (match["value"] or "").lstrip("+")[1:]
         facts.assignments.append(
             Assignment(match["name"], word.raw, Word(word.raw, (value, *word.pieces[1:]), False, False))
         )
+        facts.compounds.append(facts.assignments[-1].value or word)
+        if set(letters) & set("luc"):
+            facts.recased.add(match["name"])
         if "i" in letters:
             facts.evaluations.append(Evaluation(word.raw[:60], frozenset({match["name"]})))
 
@@ -73,7 +84,7 @@ def _unset(call: Call, facts: Facts) -> None:
     for word in words:
         if word.literal is None:
             raise Refused(word.raw[:60], "an expansion names the variable", _LITERAL_NAME)
-        match = _target(word.literal, word.raw)
+        match = _target(word.literal, word.raw, facts)
         if "v" not in letters and any(function.name.literal == match["name"] for function in facts.functions):
             raise Refused(word.raw[:60], "a function must keep its meaning to the end", "use unset -v for a variable")
 
@@ -91,33 +102,35 @@ def _read(call: Call, facts: Facts) -> None:
         value = text[1:].partition(letter)[2] if letter else ""
         if letter and not value and index < len(words):
             if letter == "a":
-                _reads(words[index], call, facts)
+                _reads(words[index], True, facts)
             index += 1
         elif letter == "a":
-            _reads(plain_word(value), call, facts)
+            _reads(plain_word(value), True, facts)
     for word in words[index:]:
-        _reads(word, call, facts)
+        _reads(word, len(words) > index + 1, facts)
 
 
-def _reads(word: Word, call: Call, facts: Facts) -> None:
+def _reads(word: Word, divided: bool, facts: Facts) -> None:
     if word.literal is None:
         raise Refused(word.raw[:60], "an expansion names the variable", _LITERAL_NAME)
-    match = _target(word.literal, word.raw)
-    for value in [*facts.here_strings, None]:
-        facts.assignments.append(Assignment(match["name"], f"read {word.raw}", value))
+    match = _target(word.literal, word.raw, facts)
+    plain = [plain_word(text.literal.replace("\\", "")) for text in facts.here_strings if text.literal]
+    for value in [*facts.here_strings, *plain, None]:
+        facts.assignments.append(Assignment(match["name"], f"read {word.raw}", value, split="all" if divided else ""))
 
 
 def _printf(call: Call, facts: Facts) -> None:
     words = call.words[1:]
     if not words or not words[0].text.startswith("-v"):
-        if words and words[0].literal is None and words[0].text.startswith(("\0", "-")):
-            return  # a format from a variable; options cannot be told, but -v would need a name behind it
         return
     named = words[1:2] if words[0].text == "-v" else [plain_word(words[0].text[2:])]
     if not named or named[0].literal is None or "\0" in named[0].literal:
         raise Refused(call.words[1].raw[:60], "an expansion names the variable", _LITERAL_NAME)
-    match = _target(named[0].literal, named[0].raw)
-    for word in [*words[2:], None]:
+    match = _target(named[0].literal, named[0].raw, facts)
+    given = words[2:] if words[0].text == "-v" else words[1:]
+    joined = Word(named[0].raw, tuple(piece for word in given[1:] for piece in word.pieces), False, False)  # %s%s
+    escaped = [plain_word(decode_ansi_c(word.literal)) for word in given if word.literal and "\\" in word.literal]
+    for word in [*given, joined, *escaped, None]:
         facts.assignments.append(Assignment(match["name"], f"printf -v {match['name']}", word))
 
 
@@ -126,33 +139,37 @@ def _let(call: Call, facts: Facts) -> None:
         made = any(hole.variable is None and _MADE.search(hole.text, 2) for hole in word.holes)
         if made or hides_code(word.text.replace("\\", ""), True) or "$" in word.text or "\0(" in word.text:
             raise Refused(word.raw[:60], "bash would calculate this text and run what it holds", "use $(( … ))")
-        names = set(re.findall(r"[A-Za-z_][A-Za-z0-9_]*", word.text))
+        names = set(_NAME.findall(word.text))
         names |= {name for hole in word.holes for name in re.findall(r"[A-Za-z_][A-Za-z0-9_]*|[0-9@*]", hole.text)}
         facts.evaluations.append(Evaluation(word.raw[:60], frozenset(names)))
 
 
 def _set(call: Call, facts: Facts) -> None:
     words = call.words[1:]
-    for index, word in enumerate(words):
-        text = word.text
-        if text == "--" or not text.startswith(("-", "+")):
-            for value in words[index:]:
-                facts.assignments.append(Assignment("@", value.raw, value))
-            return
-        named = words[index + 1].text if text.endswith("o") and index + 1 < len(words) else ""
-        if word.literal is None or "k" in text[1:] or named in ("keyword", "\0"):
-            raise Refused(word.raw[:60], "it changes how commands are read", "leave the option out")
-        if named:
-            return
+    while words and words[0].text[:1] in ("-", "+") and words[0].text != "--":
+        option = words.pop(0)
+        names = [words.pop(0) for letter in option.text if letter == "o" and words]
+        check_set_option(option.text, [name.text for name in names], option.raw)
+    for value in words:
+        facts.assignments.append(Assignment("@", value.raw, value, split="holes"))
+
+
+def check_set_option(letters: str, names: Sequence[str], raw: str) -> None:
+    """Raises: Refused for an option of `set` that changes how commands are read."""
+    if set(letters[1:]) - _SET_LETTERS or set(names) - _SET_NAMES:
+        raise Refused(raw[:60], "it changes how commands are read", "leave the option out")
 
 
 def _test(call: Call, facts: Facts) -> None:
-    for option, word in zip(call.words[1:], call.words[2:], strict=False):
-        unknown = option.literal is None and option.text.startswith(("-", "\0"))
-        if option.text not in ("-v", "-R") and not (unknown and "[" in word.text):
+    words = call.words
+    for before, option, word in zip(words, words[1:], words[2:], strict=False):
+        # Behind an operand, as in `[ "$1" = -v ]`, it is text.
+        starts = before is words[0] or before.literal is None or before.literal in ("-a", "-o", "!", "(")
+        if option.text not in ("-v", "-R") or not starts:
             continue
         if word.literal is not None:
-            _target(word.literal, word.raw)
+            if word.literal != "]":
+                _target(word.literal, word.raw, facts)
         else:
             facts.evaluations.append(
                 Evaluation(word.raw[:60], frozenset(hole.variable for hole in word.holes if hole.variable))
@@ -160,9 +177,21 @@ def _test(call: Call, facts: Facts) -> None:
 
 
 def _wait(call: Call, facts: Facts) -> None:
-    for option, word in zip(call.words[1:], call.words[2:], strict=False):
-        if option.text.startswith("-p"):
-            _target(word.text, word.raw)
+    words = call.words[1:]
+    while words and words[0].text.startswith("-"):
+        option = words.pop(0)
+        if option.literal is None:
+            raise Refused(option.raw[:60], "an expansion makes part of this option", "write the option out")
+        before, found, attached = option.text.partition("p")
+        if option.text == "--":
+            return
+        if not found:
+            continue
+        named = plain_word(attached) if attached else words.pop(0) if words else plain_word("")
+        if named.literal is None:
+            raise Refused(named.raw[:60], "an expansion names the variable", _LITERAL_NAME)
+        match = _target(named.literal, named.raw, facts)
+        facts.assignments.append(Assignment(match["name"], f"wait {before}p", None))
 
 
 CHECKS: Mapping[str, Callable[[Call, Facts], None]] = {

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from hutch.policy.accounting import check_comment, check_edges, check_gaps, check_joined, check_leaf, opaque
+from hutch.policy.accounting import (
+    check_comment,
+    check_descriptor,
+    check_edges,
+    check_gaps,
+    check_joined,
+    check_leaf,
+    opaque,
+)
 from hutch.policy.facts import Assignment, Call, Evaluation, Facts, Function, Redirection
 from hutch.policy.syntax import Script, parse, parse_here_doc
 from hutch.policy.verdict import Refused
-from hutch.policy.words import Hole, Word, read_word
+from hutch.policy.words import Hole, Word, plain_variable, read_word
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -132,7 +141,7 @@ class _Collector:
         if node.type in _HOLES or node.type == "array":
             start = len(self.source[base : node.start_byte].decode(errors="replace"))
             end = start + len(self.text(node))
-            into[start] = (end, Hole(node.type, self.text(node), _plain_variable(self.text(node))))
+            into[start] = (end, Hole(node.type, self.text(node), plain_variable(self.text(node))))
             return
         for child in node.children:
             self.holes(child, into, base)
@@ -146,6 +155,8 @@ class _Collector:
                 groups[-1].append(node)
             else:
                 groups.append([node])
+        for group in groups:
+            check_descriptor(self.source, group[0].start_byte, group[-1].end_byte)
         return [self.word(group) for group in groups]
 
     def word(self, group: list[Node]) -> Word:
@@ -291,7 +302,8 @@ class _Collector:
         elif re.match(r"\$\{[A-Za-z0-9_@*]+(\[.*\])?:(?![-=?+])", text):
             self.evaluate(node)
         if assigned := re.match(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(\[.*\])?:?=", text):
-            self.facts.assignments.append(Assignment(assigned[1], text[:60], None))
+            itself = Word(text, (Hole(node.type, text),), False, False)  # it becomes what it gives
+            self.facts.assignments.append(Assignment(assigned[1], text[:60], itself))
         self.visit_children(node, place._replace(expanding=True))
 
     def evaluate(self, node: Node) -> None:
@@ -359,25 +371,30 @@ class _Collector:
         appends = not many and any(child.type == "+=" for child in node.children)
         raw = self.text(node)[:60]
         words = self.words([element for element in elements if element.type in _WORD_PARTS])
-        self.facts.assignments += [Assignment(target[0], raw, word, appends) for word in words]
+        split: Literal["holes", ""] = "holes" if many else ""
+        self.facts.assignments += [Assignment(target[0], raw, word, appends, split) for word in words]
+        self.check_keys(target[0], words if many else [])
         if not words:
             self.facts.assignments.append(Assignment(target[0], raw, None, appends))
+
+    def check_keys(self, name: str, elements: list[Word]) -> None:
+        """`[key]=` in an array: bash calculates with the key, whatever its quotes."""
+        for word in elements:
+            key = word.text.partition("]=")[0] if word.raw.startswith("[") else ""
+            if "$" in key or "`" in key:
+                raise Refused(word.raw[:60], "bash would calculate this subscript and run what it holds")
+            if "]=" in word.text and key:
+                before = re.split(r"\]\+?=", word.raw, maxsplit=1)[0]
+                self.facts.evaluations.append(Evaluation(word.raw[:60], frozenset(_NAME.findall(before))))
+                first = word.pieces[0] if isinstance(word.pieces[0], str) else ""
+                pieces = (first.partition("]=")[2], *word.pieces[1:])
+                self.facts.assignments.append(Assignment(name, word.raw[:60], replace(word, pieces=pieces)))
 
     def visit_for_statement(self, node: Node, place: _Place) -> None:
         name = node.child_by_field_name("variable")
         values = node.children_by_field_name("value")
         label = self.text(name) if name else ""
-        everything = Word("$@", (Hole("simple_expansion", "$@", "@"),), False, False)
+        everything = Word('"$@"', (Hole("simple_expansion", "$@", "@", quoted=True),), False, False)
         for word in self.words(values) or [everything]:
-            self.facts.assignments.append(Assignment(label, f"for {label}", word))
+            self.facts.assignments.append(Assignment(label, f"for {label}", word, split="holes"))
         self.visit_children(node, place._replace(certain=False))
-
-
-def _plain_variable(text: str) -> str | None:
-    match = re.fullmatch(
-        r"\$(?:([A-Za-z_][A-Za-z0-9_]*|[0-9@*])|\{([A-Za-z_][A-Za-z0-9_]*|[0-9@*]+)(?:\[[@*0-9]+\])?\})", text
-    )
-    if match is None:
-        return None
-    name = match[1] or match[2]
-    return "@" if name in "@*" or name.isdigit() else name

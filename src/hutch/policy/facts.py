@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from hutch.policy.words import Word
 
@@ -25,6 +26,7 @@ class Assignment:
     raw: str
     value: Word | None
     appends: bool = False
+    split: Literal["", "holes", "all"] = ""  # it gets the fields of the value, not the whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ class Facts:
     evaluations: list[Evaluation] = field(default_factory=list[Evaluation])
     redirections: list[Redirection] = field(default_factory=list[Redirection])
     here_strings: list[Word] = field(default_factory=list[Word])
+    compounds: list[Word] = field(default_factory=list[Word])  # values that declare reads as (…) of an array
+    recased: set[str] = field(default_factory=set[str])  # variables whose text declare -l or -u changes
     inert: list[str] = field(default_factory=list[str])  # quoted text, as data
     background: bool = False
     substitution: str = ""  # the first one, as written

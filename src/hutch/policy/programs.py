@@ -12,6 +12,8 @@ from hutch.policy.verdict import Refused
 
 Check = Callable[[Sequence[str], bool], None]  # the arguments; whether files may be written
 _DURATION = re.compile(r"[0-9.]+[smhd]?")
+_CLOCK = re.compile(r"\d{8,12}(?:\.\d\d)?")
+_DATE_VALUED = re.compile(r"-[Ru]*[dfr]|--(?:d|da|dat|date|f|fi|fil|file|ref\w*)")
 _FIND_EXEC = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 _FIND_WRITE = ("-fprint", "-fls")
 
@@ -24,7 +26,7 @@ def find_commands(arguments: Sequence[str]) -> Iterator[list[str]]:
     """The commands after -exec and its kin."""
     index = 0
     while index < len(arguments):
-        if arguments[index] in _FIND_EXEC:
+        if arguments[index].lstrip(UNKNOWN) in _FIND_EXEC:
             start = index = index + 1
             while index < len(arguments) and arguments[index] != ";":
                 if arguments[index] == "+" and arguments[index - 1] == "{}":
@@ -36,8 +38,8 @@ def find_commands(arguments: Sequence[str]) -> Iterator[list[str]]:
 
 def check_find(arguments: Sequence[str], may_write: bool) -> None:
     for argument in arguments:
-        if argument == "-delete":
-            raise Refused(argument, "it removes files", "remove files with files.remove(path)")
+        if argument.lstrip(UNKNOWN) == "-delete":
+            raise Refused("-delete", "it removes files", "remove files with files.remove(path)")
         if argument.startswith(_FIND_WRITE) and not may_write:
             raise Refused(argument, "it writes a file, which this profile does not allow")
         if argument.startswith("-") and UNKNOWN in argument:
@@ -46,7 +48,7 @@ def check_find(arguments: Sequence[str], may_write: bool) -> None:
 
 def check_sort(arguments: Sequence[str], may_write: bool) -> None:
     for argument in arguments:
-        if argument.startswith("--co"):
+        if argument.lstrip(UNKNOWN).startswith("--co"):
             raise Refused(_shown(argument), "sort would start this program", "leave the option out")
         if not may_write and re.match(r"-[a-zA-Z]*o|--o", argument):
             raise Refused(_shown(argument), "it writes a file, which this profile does not allow")
@@ -70,8 +72,9 @@ def check_date(arguments: Sequence[str], may_write: bool) -> None:
     skip = False
     for argument in arguments:
         letters = "" if skip else _short_options(argument, "dfrI")
-        skip = not skip and argument in ("-d", "-f", "-r")
-        if "s" in letters or argument.startswith("--s"):
+        sets = "s" in letters or argument.startswith("--s") or (not skip and _CLOCK.fullmatch(argument) is not None)
+        skip = not skip and _DATE_VALUED.fullmatch(argument) is not None
+        if sets:
             raise Refused(_shown(argument), "it sets the clock", "show another time with date -d")
 
 
@@ -84,6 +87,12 @@ def check_file(arguments: Sequence[str], may_write: bool) -> None:
         if set(letters) & set("CmzZS") or argument.startswith(bad_long):
             hint = "leave the option out"
             raise Refused(_shown(argument), "file would compile, load or start something for it", hint)
+
+
+def check_diff(arguments: Sequence[str], may_write: bool) -> None:
+    for argument in arguments:
+        if "l" in _short_options(argument, "CDFILSUWxX") or argument.startswith("--pag"):
+            raise Refused(_shown(argument), "diff would start pr for it", "leave the option out")
 
 
 def check_tee(arguments: Sequence[str], may_write: bool) -> None:
@@ -106,6 +115,7 @@ CHECKS: Mapping[str, Check] = {
     "sed": check_sed,
     "date": check_date,
     "file": check_file,
+    "diff": check_diff,
     "tee": check_tee,
     "uniq": check_uniq,
 }

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from hutch.policy import builtins, programs
+from hutch.policy import builtins, made_options, programs
 from hutch.policy.accounting import CARRIAGE_RETURN
-from hutch.policy.facts import Assignment, Call, Facts, Function
-from hutch.policy.names import INSTEAD, REFUSED_BUILTINS, WRAPPERS, is_dangerous
+from hutch.policy.facts import Assignment, Call, Evaluation, Facts, Function
+from hutch.policy.names import INSTEAD, INTEGERS, REFUSED_BUILTINS, WRAPPERS, is_dangerous
 from hutch.policy.profile import Profile
 from hutch.policy.values import UNKNOWN, Values, check_evaluations
 from hutch.policy.verdict import Refused
@@ -17,6 +17,10 @@ from hutch.policy.words import Word
 MAX_NESTED_COMMANDS = 5
 _SYSTEM_PATH = re.compile(r"/(?:usr/)?bin/([^/]+)")
 _FUNCTION_NAME = re.compile(r"[A-Za-z0-9_.:+@-]+")
+# A dash or an expansion that comes first in one of {these,words}, or behind one that is empty.
+_BRACED_OPTION = re.compile(r"[{,][-\0]|\.\.-|[{,][,}].*\}[-\0]", re.DOTALL)
+_HOME = frozenset({"HOME", "PWD", "OLDPWD"})  # what ~, ~+ and ~- stand for
+_FOLDER = re.compile(r"[/\0][\w\0 ./@%+,=:-]*")
 _NETWORK_PATH = re.compile(r"/dev/(tcp|udp)/")
 
 
@@ -48,9 +52,15 @@ class _Rules:
         for assignment in self.facts.assignments:
             if is_dangerous(assignment.name):
                 raise builtins.dangerous(assignment.name, assignment.raw)
-        self.values = Values(self.facts.assignments)
+            if assignment.name in INTEGERS:
+                self.facts.evaluations.append(Evaluation(assignment.raw, frozenset({assignment.name})))
+        self.values = Values(self.facts.assignments, self.facts.recased)
         for call, name in zip(self.facts.calls, names, strict=True):
             self.check_arguments(name, call)
+            if name in made_options.CHECKS:
+                made_options.CHECKS[name](call, self.values)
+        made_options.check_compounds(self.facts, self.values)
+        self.check_homes()
         self.check_redirections()
         check_evaluations(self.facts.evaluations, self.values, self.facts)
 
@@ -134,7 +144,7 @@ class _Rules:
 
     def pass_arguments(self, call: Call) -> None:
         for word in call.words[1:]:
-            self.facts.assignments.append(Assignment("@", word.raw, word))
+            self.facts.assignments.append(Assignment("@", word.raw, word, split="holes"))
 
     def check_arguments(self, name: str, call: Call) -> None:
         if name in self.functions or (name not in programs.CHECKS and name not in WRAPPERS):
@@ -146,10 +156,13 @@ class _Rules:
 
     def check_spread(self, word: Word) -> None:
         """An option must not come out of a brace or a file's name."""
-        first = word.text[:1]
-        if (word.pattern and first == "-") or (word.braces and first == "{"):
-            hint = "write the arguments out, or quote it"
-            raise Refused(word.raw[:60], "bash would make other arguments of it", hint)
+        if not word.pattern:
+            return
+        for text in self.values.texts(word):
+            bare = text.lstrip(UNKNOWN)
+            if text.startswith("-") or (word.braces and bare.startswith("{") and _BRACED_OPTION.search(bare)):
+                hint = "write the arguments out, or quote it"
+                raise Refused(word.raw[:60], "bash would make other arguments of it", hint)
 
     def check_program(self, name: str, arguments: Sequence[str], depth: int) -> None:
         if depth > MAX_NESTED_COMMANDS:
@@ -172,7 +185,14 @@ class _Rules:
         name = self.allowed(command[0], command[0])
         if not self.profile.any_name and name not in self.profile.programs:
             raise Refused(command[0], "only a program can be started there")
-        self.check_program(name, command[1:], depth + 1)
+        arguments = [argument.replace("{}", UNKNOWN) for argument in command[1:]]  # find puts a file's name there
+        self.check_program(name, arguments, depth + 1)
+
+    def check_homes(self) -> None:
+        for assignment in self.facts.assignments:
+            texts = self.values.texts(assignment.value) if assignment.name in _HOME and assignment.value else []
+            if any(_FOLDER.fullmatch(text) is None for text in texts):
+                raise Refused(assignment.raw, "~ would stand for this text", "give it a folder's whole path")
 
     def check_redirections(self) -> None:
         for redirection in self.facts.redirections:

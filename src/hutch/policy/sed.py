@@ -10,8 +10,9 @@ from hutch.policy.verdict import Refused
 _ADDRESS_TAIL = re.compile(r"[IM]*")
 _BRACKET = re.compile(r"\[\^?\]?(?:\[:[a-z]{1,12}:\]|[^\]\n])*+")
 _NUMBER = re.compile(r"[+~]?[0-9\0]+(?:~[0-9\0]+)?|\$")
+_LABEL = re.compile(r"[ \t]*[\w.\0-]*(?=[ \t\n;}]|\Z)")  # sed's versions differ in what else ends one
 _SHORT_ALONE = frozenset("nErsuzb")
-_LONG_ALONE = ("--quiet", "--silent", "--debug", "--posix", "--sandbox", "--null-data", "--zero-terminated",
+_LONG_ALONE = ("--quiet", "--silent", "--debug", "--sandbox", "--null-data", "--zero-terminated",
                "--regexp-extended", "--separate", "--unbuffered", "--follow-symlinks", "--binary", "--version",
                "--help")  # fmt: skip
 
@@ -131,14 +132,15 @@ class _Script:
         if name in ("w", "W"):
             self.writes()
             self.line()
-        elif name in ("r", "R", "v"):
+        elif name in ("r", "R"):
             self.line()
         elif name and name in "aic":
             self.insertion()
-        elif name and name in ":btT":
-            self.skip(" \t")
-            while self.peek() and self.peek() not in ";\n }":
-                self.at += 1
+        elif name and name in ":btTv":
+            label = _LABEL.match(self.text, self.at)
+            if label is None:
+                raise self.unreadable()
+            self.at = label.end()
         elif name and name in "sy":
             self.delimited(pattern=name == "s")
             self.at -= 1  # one delimiter ends the first part and starts the second

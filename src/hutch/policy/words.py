@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hutch.policy.verdict import Refused
 
 _META = frozenset(" \t\n;|&<>()")
 _SIMPLE_EXPANSION = re.compile(r"\$\{[A-Za-z0-9_]+\}")
+_MANY = re.compile(r"\$\{?(?:[@*]|\w+\[[@*]\])\}?")
 _HIDDEN = re.compile(r"\$[A-Za-z0-9_{(\[@*#?$!-]")
 _BARE = re.compile(r"[A-Za-z0-9_./,:=+@%-]+")
 _ANSI_BODY = re.compile(r"(?:[^'\\]|\\.)*", re.DOTALL)
@@ -30,6 +31,12 @@ class Hole:
     kind: str
     text: str
     variable: str | None = None
+    quoted: bool = False  # bash does not split what it becomes
+
+    @property
+    def many(self) -> bool:
+        """Whether it becomes as many words as there are values, or none: `$@`, `${a[@]}`."""
+        return _MANY.fullmatch(self.text) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +105,7 @@ class _Scanner:
         while at < len(self.raw):
             if at in self.holes:
                 at, hole = self.holes[at]
-                self.pieces.append(hole)
+                self.pieces.append(replace(hole, quoted=self.quoted))
                 self.plain.append("\0")
                 continue
             at = self.inside_quotes(at) if self.quoted else self.outside_quotes(at)
@@ -167,6 +174,17 @@ def read_word(raw: str, holes: dict[int, tuple[int, Hole]]) -> Word:
     if not holes and _BARE.fullmatch(raw):  # most words: nothing in them means anything
         return Word(raw, (raw,), False, False)
     return _Scanner(raw, holes).scan()
+
+
+def plain_variable(text: str) -> str | None:
+    """The name in a plain `$x`, `${x}` or `${x[@]}`."""
+    match = re.fullmatch(
+        r"\$(?:([A-Za-z_][A-Za-z0-9_]*|[0-9@*])|\{([A-Za-z_][A-Za-z0-9_]*|[0-9@*]+)(?:\[[@*0-9]+\])?\})", text
+    )
+    if match is None:
+        return None
+    name = match[1] or match[2]
+    return "@" if name in "@*" or name.isdigit() else name
 
 
 def plain_word(text: str) -> Word:

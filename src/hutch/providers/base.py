@@ -21,11 +21,14 @@ from hutch.model.limits import Limits
 from hutch.model.process import Leftovers, ProcessExit, SignalScope, StreamName
 from hutch.model.wall import WallReport
 
+TREES_DIR = "/opt/hutch"
+
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     pty: bool
     ports: bool
+    listen: bool  # the host can listen on a sandbox's loopback (`Machine.listen`): what egress by rule needs
     watch: bool
     strict: bool  # can build the strict walls
     survives_engine: bool  # machines outlive the process that started them
@@ -41,6 +44,7 @@ class MachineSpec:
     limits: Limits
     strict: bool
     host_uid: int | None = None  # set when the server is root
+    trees: Path | None = None  # of the host, shown read-only at TREES_DIR; what comes into it later is seen, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,22 @@ class ByteStream(ABC):
 
     @abstractmethod
     async def send_eof(self) -> None: ...
+
+    @abstractmethod
+    async def aclose(self) -> None: ...
+
+
+class Listener(ABC):
+    """A port of the sandbox's loopback that the host answers. It ends with its machine."""
+
+    port: int
+
+    @abstractmethod
+    async def accept(self) -> ByteStream:
+        """The next connection that something in the sandbox makes. One task at a time.
+
+        Raises: SandboxUnavailable when the machine has ended, or the listener was closed.
+        """
 
     @abstractmethod
     async def aclose(self) -> None: ...
@@ -197,6 +217,10 @@ class Machine(ABC):
 
     @abstractmethod
     async def connect(self, port: int) -> ByteStream: ...
+
+    @abstractmethod
+    async def listen(self, port: int) -> Listener:
+        """Raises: NotSupported, FileConflict when something in the sandbox listens there, SandboxUnavailable."""
 
     @abstractmethod
     async def usage(self, max_files: int, max_bytes: int) -> Usage:

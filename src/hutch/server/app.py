@@ -15,12 +15,16 @@ from hutch.server.answers import Json
 from hutch.server.auth import Reader
 from hutch.server.guard import Guard
 from hutch.server.logs import Chronicle
+from hutch.server.mounts import NO_MOUNTS, Beside, Mounts
 from hutch.server.noting import Noting
 from hutch.server.rate import Rate
 from hutch.server.routes import (
     access,
+    code,
     drive,
+    egress,
     files,
+    git,
     handover,
     health,
     metrics,
@@ -46,7 +50,7 @@ def create_api(engine: Engine, options: ServerOptions) -> FastAPI:
     """The routes, without what guards them."""
     app = bare(Services(engine, options, program_version(), rate=rate_of(options)))
     parts = (
-        *(health, metrics, sessions, sandboxes, processes, files, streams, ports, drive, placing),
+        *(health, metrics, sessions, sandboxes, processes, files, egress, code, git, streams, ports, drive, placing),
         *(access, handover, mypa, mypa_files),
     )
     for module in parts:
@@ -99,18 +103,19 @@ def _describe(app: FastAPI) -> None:
         return Json(app.openapi())
 
 
-def create_app(engine: Engine, options: ServerOptions) -> ASGIApp:
+def create_app(engine: Engine, options: ServerOptions, mounts: Mounts = NO_MOUNTS) -> ASGIApp:
+    """`mounts`: apps beside the API, by their paths."""
     api = create_api(engine, options)
     services: Services = api.state.services
     trail = Trail(api, engine.audit)
     for watcher in (trail, services.metrics, Chronicle(), options.tracing):
         if watcher is not None:
             engine.watchers.add(watcher.watch)
-    return guarded(trail, services)
+    return guarded(trail, services, mounts)
 
 
-def guarded(app: ASGIApp, services: Services) -> Noting:
+def guarded(app: ASGIApp, services: Services, mounts: Mounts = NO_MOUNTS) -> Noting:
     options = services.options
-    guard = Guard(app, options.names, peers=options.peers)
+    guard = Guard(Beside(app, services, mounts) if mounts else app, options.names, peers=options.peers)
     closing = None if services.rate is None else services.rate.aclose
     return Noting(guard, services.metrics, options.tracing, closing)

@@ -9,7 +9,7 @@ from fastapi import Depends
 from starlette.requests import HTTPConnection
 
 from hutch.model.errors import Unauthorized
-from hutch.model.principal import Principal, Scope
+from hutch.model.principal import COUNTED, Caller, Principal, Scope
 from hutch.model.wire import API_KEY_HEADER
 from hutch.server import trail
 from hutch.server.services import Services, services_of
@@ -29,7 +29,7 @@ async def principal_of(connection: HTTPConnection, services: Services) -> Princi
 
 async def admit(principal: Principal, connection: HTTPConnection, services: Services) -> None:
     """What happens from here on is this caller's. Raises: RateLimited."""
-    if services.rate is not None:
+    if services.rate is not None and not connection.scope.get(COUNTED):
         await services.rate.count(principal)
     trail.begins(connection, principal)
 
@@ -40,6 +40,12 @@ def _key_text(connection: HTTPConnection) -> str | None:
     if scheme.lower() == "bearer" and text.strip():
         return text.strip()
     return connection.headers.get(API_KEY_HEADER)
+
+
+async def caller_of(connection: HTTPConnection, services: Services) -> Caller:
+    """The same with the key itself, for what acts in its name. Raises: Unauthorized, RateLimited."""
+    principal = await principal_of(connection, services)
+    return Caller(principal, _key_text(connection) or "")
 
 
 def has_key(connection: HTTPConnection) -> bool:

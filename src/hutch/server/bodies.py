@@ -26,6 +26,7 @@ Text = Annotated[str, PlainValidator(_text), WithJsonSchema({"type": "string"})]
 # What the schemas say beyond the type is told, not checked, here: the engine's own words are better.
 Name = Annotated[str, PlainValidator(_text), WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 512})]
 Seconds = Annotated[float, Field(allow_inf_nan=False, json_schema_extra={"exclusiveMinimum": 0})]
+Whole = Annotated[int, Field(le=2**63 - 1, ge=-(2**63))]  # what databases and files can count to
 Signal = Annotated[int, Field(json_schema_extra={"minimum": 1, "maximum": 64})]
 Side = Annotated[int, Field(json_schema_extra={"minimum": 1, "maximum": 9999})]
 
@@ -104,6 +105,27 @@ class MoveBody(Body):
     source: Text
     target: Text
     overwrite: bool = False
+
+
+class RuleBody(Body):
+    """What the values must be like is the engine's to say."""
+
+    host: Text = Field(description="example.org, *.example.com, or an address with private")
+    ports: list[int] | None = Field(default=None, description="Default: 80 and 443.")
+    private: bool = Field(default=False, description="It may lie in a private network, or on the server itself.")
+    tls: bool | None = Field(default=None, description="Default: in tunnels yes, else only with headers.")
+    headers: dict[Text, Text] | None = Field(default=None, description="Secrets that are added to each request.")
+
+
+class RulesBody(Body):
+    rules: list[RuleBody]
+
+    def documents(self) -> list[dict[str, Any]]:
+        return [rule.model_dump() for rule in self.rules]
+
+    def hosts(self) -> str:
+        """For the audit trail: never the headers."""
+        return " ".join(rule.host for rule in self.rules) or "(none)"
 
 
 class PathBody(Body):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import hashlib
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -16,7 +16,8 @@ from hutch.model.errors import HutchError, IdempotencyConflict, InvalidRequest
 T = TypeVar("T")
 
 REMEMBERED_SECONDS = 600.0
-REMEMBERED_AT_MOST = 2_000
+REMEMBERED_AT_MOST = 2_000  # for a tenant
+REMEMBERED_BYTES = 64 * 1024 * 1024  # for a tenant
 LONGEST_KEY = 255
 
 
@@ -73,16 +74,20 @@ async def _hung_up(receive: Receive) -> None:
 
 @dataclass(slots=True)
 class _Call:
-    request: object  # what was asked for; another request must not come with the same key
+    asked: bytes  # a digest of the request; another one must not come with the same key
     task: asyncio.Task[Any]
-    until: float
+    size: int = 0  # about, of its outcome in memory
+    timer: asyncio.TimerHandle | None = None
 
 
 class Calls:
-    """Each (tenant, key) is carried out once; whoever asks again gets the same outcome, for ten minutes."""
+    """Each (tenant, key) is carried out once; whoever asks again gets the same outcome, for ten minutes.
+
+    What a tenant has too many of, or too large ones, pushes out the oldest of its own, never another's.
+    """
 
     def __init__(self) -> None:
-        self._calls: dict[tuple[str, str], _Call] = {}
+        self._tenants: dict[str, dict[str, _Call]] = {}  # the oldest first
 
     async def once(self, tenant: str, key: str, request: object, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """A caller who hangs up does not end the work: that is what the key is for.
@@ -91,27 +96,43 @@ class Calls:
         """
         if not 0 < len(key) <= LONGEST_KEY:
             raise InvalidRequest(f"An Idempotency-Key has 1 to {LONGEST_KEY} characters.")
-        call = self._calls.get((tenant, key))
+        asked = hashlib.sha256(repr(request).encode("utf-8", "surrogatepass")).digest()
+        calls = self._tenants.setdefault(tenant, {})
+        call = calls.get(key)
         if call is None:
-            self._forget()
-            call = _Call(request, asyncio.create_task(work()), time.monotonic() + REMEMBERED_SECONDS)
-            self._calls[tenant, key] = call
-            call.task.add_done_callback(lambda task: self._ended((tenant, key), task))
-        elif call.request != request:
+            call = calls[key] = _Call(asked, asyncio.create_task(work()))
+            call.task.add_done_callback(lambda _: self._ended(tenant, key, call))
+        elif call.asked != asked:
             raise IdempotencyConflict("That Idempotency-Key came with another request before. Use a new one.")
         outcome: T = await asyncio.shield(call.task)
         return outcome
 
-    def _ended(self, name: tuple[str, str], task: asyncio.Task[Any]) -> None:
+    def _ended(self, tenant: str, key: str, call: _Call) -> None:
         """What may be tried again was not done."""
-        error = None if task.cancelled() else task.exception()
-        if task.cancelled() or (error is not None and not (isinstance(error, HutchError) and not error.retryable)):
-            self._calls.pop(name, None)
+        error = None if call.task.cancelled() else call.task.exception()
+        if call.task.cancelled() or (error is not None and not (isinstance(error, HutchError) and not error.retryable)):
+            return self._forget(tenant, key, call)
+        call.size = len(key) + (0 if error is not None else _size(call.task.result()))
+        call.timer = asyncio.get_running_loop().call_later(REMEMBERED_SECONDS, self._forget, tenant, key, call)
+        ended = [(name, one) for name, one in self._tenants.get(tenant, {}).items() if one.task.done()]
+        spare, room = len(ended) - REMEMBERED_AT_MOST, REMEMBERED_BYTES - sum(one.size for _, one in ended)
+        for number, (name, one) in enumerate(ended):
+            if number >= spare and room >= 0:
+                return
+            room += one.size
+            self._forget(tenant, name, one)
 
-    def _forget(self) -> None:
-        now = time.monotonic()
-        over = [name for name, call in self._calls.items() if call.task.done() and call.until < now]
-        spare = len(self._calls) - len(over) - REMEMBERED_AT_MOST + 1
-        ended = (name for name, call in self._calls.items() if call.task.done() and name not in over)
-        for name in [*over, *(name for name, _ in zip(ended, range(spare), strict=False))]:
-            del self._calls[name]
+    def _forget(self, tenant: str, key: str, call: _Call) -> None:
+        calls = self._tenants.get(tenant, {})
+        if calls.get(key) is call:
+            del calls[key]
+            if call.timer is not None:
+                call.timer.cancel()  # it holds the outcome
+            if not calls:
+                del self._tenants[tenant]
+
+
+def _size(outcome: object) -> int:
+    """About as many bytes as it takes: all that can be large is text in flat results."""
+    values = outcome.values() if isinstance(outcome, dict) else outcome if isinstance(outcome, tuple) else (outcome,)
+    return 1000 + sum(len(value) for value in values if isinstance(value, str | bytes))

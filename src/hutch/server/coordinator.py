@@ -114,6 +114,7 @@ class Coordinator:
         assert isinstance(where, OfName), "what is our own was answered before"
         async with contextlib.AsyncExitStack() as spools:
             if where.form:
+                await spools.enter_async_context(self._services.spools)
                 await self._form(caller, scope, receive, send, spools)
             else:
                 await self._of_name(caller, where, scope, receive, send)

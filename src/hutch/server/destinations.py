@@ -54,7 +54,7 @@ def destination(method: str, raw_path: str, query: dict[str, str]) -> Destinatio
     """Raises: InvalidRequest."""
     if found := _SANDBOX.match(raw_path):
         return OfSandbox(unquote(found[1]))
-    if raw_path == "/openapi.json":
+    if raw_path in ("/openapi.json", "/v1/templates"):
         return AnyWorker()
     if raw_path == "/v1/sessions":
         if method == "PUT":

@@ -20,7 +20,7 @@ GAUGES = {
     "workspace_bytes": ("hutch_workspace_bytes", "What those workspaces hold together."),
     "workspace_files": ("hutch_workspace_files", "Files in those workspaces."),
 }
-_NOTHING = Survey(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+_NOTHING = Survey(*[0] * 13)
 
 
 class Held(Collector):
@@ -45,3 +45,9 @@ class Held(Collector):
         takes.add_metric(["hit"], survey.pool_hits)
         takes.add_metric(["miss"], survey.pool_misses)
         yield takes
+        asked = CounterMetricFamily(
+            "hutch_egress_requests", "Requests of sandboxes to hosts outside, by how they went.", labels=["outcome"]
+        )
+        for outcome in ("passed", "refused", "failed"):
+            asked.add_metric([outcome], getattr(survey, f"egress_{outcome}"))
+        yield asked

@@ -67,7 +67,7 @@ class Guard:
                 f"This server does not answer to the name {host!r:.100}. HUTCH_ALLOWED_HOSTS names those it answers to."
             )
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and _netloc(origin) != host:
             raise Forbidden(f"Pages of {origin!r:.100} may not use this server.")
 
     def _check_size(self, scope: Scope, headers: Headers) -> int | None:
@@ -133,6 +133,13 @@ def host_name(host: str) -> str:
         return (urlsplit(f"//{host}").hostname or "").rstrip(".")
     except ValueError:
         return ""
+
+
+def _netloc(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
 
 
 def _too_large() -> RequestTooLarge:

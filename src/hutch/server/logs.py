@@ -31,7 +31,7 @@ LINES_WAITING = 10_000  # for whoever reads the log; then lines are dropped, and
 GATHERING_SECONDS = 0.05
 CLOSING_SECONDS = 2.0
 # What these say in between holds whole addresses and headers, and with them keys.
-TOO_FRANK = ("httpcore", "httpx", "uvicorn.error", "websockets")
+TOO_FRANK = ("httpcore", "httpx", "mcp", "sse_starlette", "uvicorn.error", "websockets")
 USER, ID, COMMAND = 8, 12, 50  # how much is shown
 
 # Of the request that is being answered: set for each, inherited by what it starts.

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp
@@ -17,6 +18,7 @@ from hutch.engine.assemble import Engine, Place, assemble
 from hutch.model.errors import StoreUnavailable
 from hutch.model.wire import PROTOCOL
 from hutch.server.app import create_app, program_version
+from hutch.server.mounts import NO_MOUNTS, Mounts
 from hutch.server.preview.app import preview_app
 from hutch.server.services import ServerOptions
 from hutch.server.tracing import Tracing, open_tracing
@@ -40,13 +42,20 @@ class Role:
 
 
 @contextlib.asynccontextmanager
-async def playing(settings: Settings, server: ServerSettings, url: str) -> AsyncIterator[Role]:
-    """The role that `server` names; `url` is where it listens.
+async def playing(
+    settings: Settings, server: ServerSettings, url: str, mounts: Mounts = NO_MOUNTS
+) -> AsyncIterator[Role]:
+    """The role that `server` names; `url` is where it listens, `mounts` what callers find there beside the API.
 
     What the servers of a cluster share may start later than they, or be away for a moment: it is waited for.
     Raises: HutchError.
     """
-    play = {"all": _all, "worker": _worker, "coordinator": _coordinator}[server.role]
+    roles: dict[str, Callable[..., contextlib.AbstractAsyncContextManager[Role]]] = {
+        "all": partial(_all, mounts=mounts),
+        "worker": _worker,  # spoken to by coordinators, which have the mounts
+        "coordinator": partial(_coordinator, mounts=mounts),
+    }
+    play = roles[server.role]
     deadline = time.monotonic() + (0 if server.role == "all" else PATIENCE_SECONDS)
     async with contextlib.AsyncExitStack() as ends:
         tracing = await ends.enter_async_context(_traced(server))
@@ -104,9 +113,11 @@ def _previews(engine: Engine, options: ServerOptions) -> ASGIApp | None:
 
 
 @contextlib.asynccontextmanager
-async def _all(settings: Settings, server: ServerSettings, url: str, options: ServerOptions) -> AsyncIterator[Role]:
+async def _all(
+    settings: Settings, server: ServerSettings, url: str, options: ServerOptions, mounts: Mounts
+) -> AsyncIterator[Role]:
     async with _engine(settings, server) as (engine, made):
-        yield Role(create_app(engine, options), _previews(engine, options), made)
+        yield Role(create_app(engine, options, mounts), _previews(engine, options), made)
 
 
 @contextlib.asynccontextmanager
@@ -147,7 +158,7 @@ async def _worker(settings: Settings, server: ServerSettings, url: str, options:
 
 @contextlib.asynccontextmanager
 async def _coordinator(
-    settings: Settings, server: ServerSettings, url: str, options: ServerOptions
+    settings: Settings, server: ServerSettings, url: str, options: ServerOptions, mounts: Mounts
 ) -> AsyncIterator[Role]:
     from hutch.cluster.desk import open_desk
     from hutch.server.coordinator_app import create_coordinator
@@ -164,7 +175,7 @@ async def _coordinator(
         forward = Forward(desk.registry.alive)
         ends.push_async_callback(forward.aclose)
         await ends.enter_async_context(asking(server.workers, desk.registry))
-        app = create_coordinator(desk, options, forward, settings.bash_limits().file_bytes + FORM_BYTES)
+        app = create_coordinator(desk, options, forward, settings.bash_limits().file_bytes + FORM_BYTES, mounts)
         yield Role(app, passing_previews(desk.locator, forward, options), made)
 
 

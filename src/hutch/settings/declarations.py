@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from hutch.model.limits import MIB, Limits
+from hutch.model.principal import LOCAL_TENANT
 from hutch.model.template import BASH
 from hutch.settings import values
 
@@ -98,6 +99,12 @@ class Settings:
     )
     max_pool_size: int = setting(
         80, "Sandboxes that may run at once, pooled and in use.", values.whole(1, 100_000), *both("MAX_POOL_SIZE")
+    )
+    egress_private_tenants: frozenset[str] = setting(
+        frozenset({LOCAL_TENANT}),
+        "Tenants whose egress rules may name private addresses, which are this machine's own network; * is all.",
+        values.tenants,
+        "HUTCH_EGRESS_PRIVATE_TENANTS",
     )
     aggressive_cleanup: bool = setting(
         True,

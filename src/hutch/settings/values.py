@@ -137,6 +137,13 @@ def host_names(text: str) -> frozenset[str]:
     return names
 
 
+def tenants(text: str) -> frozenset[str]:
+    names = frozenset(name.strip() for name in text.split(",") if name.strip())
+    if not names:
+        raise Unusable("use names of tenants with commas between; * is all")
+    return names
+
+
 def networks(text: str) -> tuple[str, ...]:
     try:
         return tuple(str(ip_network(one.strip(), strict=False)) for one in text.split(",") if one.strip())

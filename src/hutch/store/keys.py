@@ -53,15 +53,21 @@ class KeyStore:
         return await self._select("WHERE tenant = ? ORDER BY created_at, key_id", (tenant,))
 
     async def revoke(self, key_id: str, tenant: str | None = None) -> bool:
-        """False when there is no such key (of that tenant), or it was revoked already."""
+        """With the previews that it opened. False: there is no such key (of that tenant), or it was revoked already."""
+        now = time.time()
         where, values = ("", ()) if tenant is None else (" AND tenant = ?", (tenant,))
 
         def work(connection: Connection) -> bool:
             changed = connection.execute(
                 f"UPDATE api_keys SET revoked_at = ? WHERE key_id = ? AND revoked_at IS NULL{where}",
-                (time.time(), key_id, *values),
+                (now, key_id, *values),
             )
-            return changed.rowcount == 1
+            if changed.rowcount != 1:
+                return False
+            connection.execute(
+                "UPDATE preview_tokens SET revoked_at = ? WHERE key_id = ? AND revoked_at IS NULL", (now, key_id)
+            )
+            return True
 
         return await self._database.write(work)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from hutch.store.database import Connection, Database
 
-_COLUMNS = "token_id, digest, tenant, sandbox_id, port, created_at, expires_at, revoked_at"
+_COLUMNS = "token_id, digest, tenant, sandbox_id, port, created_at, expires_at, revoked_at, key_id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,7 @@ class TokenRecord:
     created_at: float
     expires_at: float
     revoked_at: float | None = None
+    key_id: str = ""  # of the API key that it was made with, and ends with
 
 
 class PreviewStore:
@@ -41,7 +42,7 @@ class PreviewStore:
             ).fetchone()[0]
             if good >= at_most:
                 return False
-            connection.execute(f"INSERT INTO preview_tokens ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+            connection.execute(f"INSERT INTO preview_tokens ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
             return True
 
         return await self._database.write(work)

@@ -155,12 +155,15 @@ def set_state(
     expected: SandboxState,
     new: SandboxState,
     deadline: dict[str, Any],
+    unused_since: float | None = None,
 ) -> bool:
-    """Change the state, and with it the columns of `deadline`, when the state is still `expected`, and ours."""
+    """Change the state, and with it the columns of `deadline`, when the state is still `expected`, and ours, and nobody
+    used it after `unused_since`."""
     assignments = ", ".join(f"{name} = ?" for name in ("state", *deadline))
+    unused, since = ("", ()) if unused_since is None else (" AND last_activity_at <= ?", (unused_since,))
     changed = connection.execute(
-        f"UPDATE sandboxes SET {assignments} WHERE {HELD} AND state = ?",
-        (new, *deadline.values(), *held, expected),
+        f"UPDATE sandboxes SET {assignments} WHERE {HELD} AND state = ?{unused}",
+        (new, *deadline.values(), *held, expected, *since),
     )
     return changed.rowcount == 1
 
@@ -193,11 +196,12 @@ def add_event(
 
 
 def delete_sandbox(connection: Connection, held: Held, event: str) -> bool:
-    """Forget the sandbox and its session; the events stay a while. False when it is not there, or not ours."""
+    """Forget the sandbox with all that is its own; the events stay a while. False when it is not there, or not ours."""
     gone = connection.execute(f"SELECT state FROM sandboxes WHERE {HELD}", held).fetchone()
     if gone is None:
         return False
-    connection.execute("DELETE FROM sessions WHERE sandbox_id = ?", held[:1])
+    for table in ("sessions", "egress_rules", "egress_log"):
+        connection.execute(f"DELETE FROM {table} WHERE sandbox_id = ?", held[:1])
     connection.execute("DELETE FROM sandboxes WHERE sandbox_id = ?", held[:1])
     add_event(connection, held[0], event, gone[0], "removed")
     return True

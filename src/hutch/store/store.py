@@ -6,6 +6,7 @@ ClientClosed. A call that is cancelled may still be written.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -36,6 +37,22 @@ class Store:
 
     async def aclose(self) -> None:
         await self._database.aclose()
+
+    async def database_id(self) -> str:
+        """A name that the database was given once, the same through every address and copy of it."""
+
+        def named(connection: Connection) -> str:
+            row = connection.execute("SELECT database_id FROM identity").fetchone()
+            return "" if row is None else str(row[0])
+
+        def name(connection: Connection) -> str:
+            found = named(connection)
+            if not found:
+                found = secrets.token_hex(16)
+                connection.execute("INSERT INTO identity (database_id) VALUES (?)", (found,))
+            return found
+
+        return await self._database.read(named) or await self._database.write(name)
 
     # Sandboxes and sessions come and go
 
@@ -143,6 +160,14 @@ class Store:
 
     # Changes
 
+    async def renew_fences(self) -> None:
+        """Of all that is ours: what was seen or begun before is out of date, also by those who looked at it."""
+
+        def work(connection: Connection) -> None:
+            connection.execute("UPDATE sandboxes SET fence = fence + 1 WHERE worker_id = ?", (self.worker_id,))
+
+        await self._database.write(work)
+
     async def transition(
         self,
         sandbox_id: str,
@@ -154,13 +179,16 @@ class Store:
         deadline_action: DeadlineAction | None = None,
         detail: str = "",
         fence: int = 0,
+        unused_since: float | None = None,
     ) -> bool:
-        """Change the state if it is still `expected`, and write the event with it. False: it was not, or not ours."""
+        """Change the state if it is still `expected`, and write the event with it. False: it was not, or not ours, or
+        there was activity after `unused_since`."""
         given = {"deadline_at": deadline_at, "deadline_action": deadline_action}
         deadline = {name: value for name, value in given.items() if value is not None}
 
         def work(connection: Connection) -> bool:
-            if not statements.set_state(connection, (sandbox_id, self.worker_id, fence), expected, new, deadline):
+            held = (sandbox_id, self.worker_id, fence)
+            if not statements.set_state(connection, held, expected, new, deadline, unused_since):
                 return False
             statements.add_event(connection, sandbox_id, event, expected, new, detail[:_MAX_DETAIL])
             return True
@@ -188,6 +216,20 @@ class Store:
         ]
         if values:
             await self._database.write(lambda connection: statements.touch_all(connection, values))
+
+    async def use(self, sandbox_id: str, now: float, *, fence: int = 0) -> bool:
+        """Write activity down before it begins. False: it is being removed, or gone, or not ours."""
+
+        def work(connection: Connection) -> bool:
+            changed = connection.execute(
+                "UPDATE sandboxes SET"
+                " last_activity_at = CASE WHEN last_activity_at < ? THEN ? ELSE last_activity_at END"
+                f" WHERE {statements.HELD} AND state NOT IN ('removing', 'removed')",
+                (now, now, sandbox_id, self.worker_id, fence),
+            )
+            return changed.rowcount == 1
+
+        return await self._database.write(work)
 
     async def rearm(
         self, sandbox_id: str, expected_deadline_at: float, deadline_at: float, action: DeadlineAction

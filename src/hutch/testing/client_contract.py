@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from hutch.testing.client_contract_commands import CommandContract
 from hutch.testing.client_contract_drive import DriveContract
+from hutch.testing.client_contract_egress import EgressContract
 from hutch.testing.client_contract_errors import ErrorContract
 from hutch.testing.client_contract_files import ClientFileContract
 from hutch.testing.client_contract_open import OpenContract
@@ -21,6 +22,13 @@ from hutch.testing.client_contract_sessions import SessionContract
 
 
 class ClientContract(
-    SessionContract, CommandContract, OpenContract, ClientFileContract, DriveContract, PlacingContract, ErrorContract
+    SessionContract,
+    CommandContract,
+    OpenContract,
+    ClientFileContract,
+    DriveContract,
+    PlacingContract,
+    EgressContract,
+    ErrorContract,
 ):
     """Every test of the contract."""

@@ -37,6 +37,15 @@ class OpenContract(ClientContractStage):
         await shell.aclose()
 
     @staged
+    async def test_a_command_runs_on_a_terminal(self, stage: Stage) -> None:
+        client = await stage.bound()
+        for pty, shown in (((30, 100), b"yes\n"), (None, b"")):
+            started = await client.start(scripts.ON_TERMINAL, pty=pty, leftovers="keep")
+            assert started["pty"] is (pty is not None)
+            printed = b"".join([event["data"] async for event in client.attach(started["process_id"])])
+            assert printed.replace(b"\r\n", b"\n") == shown
+
+    @staged
     async def test_leaving_a_shell_ends_it(self, stage: Stage) -> None:
         client = await stage.bound()
         async with await client.open_shell(cwd="/workspace") as shell:

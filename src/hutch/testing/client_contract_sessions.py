@@ -8,6 +8,7 @@ import pytest
 
 from hutch.client.async_client import AsyncSandboxClient
 from hutch.model.errors import InvalidRequest, NoActiveSession, SessionExpiredError, ThreadOwnedByOther
+from hutch.model.limits import MIB
 from hutch.testing.client_contract_stage import ClientContractStage, Stage, staged
 
 
@@ -120,6 +121,10 @@ class SessionContract(ClientContractStage):
         assert info["session_id"] == client.session_id
         assert [one["sandbox_id"] for one in await client.sessions()] == [info["sandbox_id"]]
         assert await client.health()
+        templates = {one["name"]: one for one in await client.templates()}
+        assert "jq" in templates["bash"]["programs"]
+        assert templates["bash"]["file_bytes"] == 100 * MIB
+        assert (templates["open"]["programs"], templates["open"]["policy"]) == ([], "open")
 
     @staged
     async def test_the_thread_can_be_set(self, stage: Stage) -> None:

@@ -99,7 +99,7 @@ class _Face:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._target, _RENAMED.get(name, name))
-        if name in ("files", "drive"):
+        if hasattr(found, "_core"):  # an area of the client, such as `files`
             return over_sync(found)
         return _call(found) if inspect.ismethod(found) else found
 

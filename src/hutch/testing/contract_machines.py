@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import replace
 
 import pytest
 
-from hutch.model.errors import HutchError, PortUnreachable, SandboxUnavailable
+from hutch.model.errors import FileConflict, HutchError, PortUnreachable, SandboxUnavailable
 from hutch.model.ids import new_sandbox_id
 from hutch.model.wall import WALLS
 from hutch.providers.base import ByteStream, Machine, MachineSpec, Process, SpawnRequest
@@ -285,6 +286,50 @@ class MachineContract(ContractStage):
         for port in (0, -1, 65536, 65536 + scripts.PORT):
             with pytest.raises(HutchError):
                 await stage.machine.connect(port)
+
+    @staged_with("listen")
+    async def test_the_host_answers_on_a_port_of_the_sandbox(self, stage: Stage) -> None:
+        async with contextlib.aclosing(await stage.machine.listen(scripts.PORT)) as listener:
+            assert listener.port == scripts.PORT
+            calls = [asyncio.create_task(stage.execute(scripts.CALL_HOST)) for _ in range(3)]
+            for number in range(3):
+                stream = await listener.accept()
+                heard = b""
+                while piece := await stream.receive():
+                    heard += piece
+                assert heard == b"from inside"
+                await stream.send(b"to number %d" % number)
+                await stream.aclose()
+            assert sorted(result.stdout for result in await asyncio.gather(*calls)) == [
+                b"to number 0",
+                b"to number 1",
+                b"to number 2",
+            ]
+        assert (await stage.execute(scripts.CALL_HOST)).exit.exit_code == 1, "a closed port answers nobody"
+
+    @staged_with("listen")
+    async def test_a_port_that_is_taken_cannot_be_listened_on(self, stage: Stage) -> None:
+        server = await self._serve(stage)
+        with pytest.raises(FileConflict):
+            await stage.machine.listen(scripts.PORT)
+        await server.kill()
+        for port in (0, -1, 65536):
+            with pytest.raises(HutchError):
+                await stage.machine.listen(port)
+
+    @staged_with("listen")
+    async def test_a_listener_ends_with_its_machine_and_when_it_is_closed(self, stage: Stage) -> None:
+        closed, left = await stage.machine.listen(scripts.PORT), await stage.machine.listen(scripts.PORT + 1)
+        for end, listener in ((closed.aclose, closed), (stage.machine.stop, left)):
+            waiting = asyncio.create_task(listener.accept())
+            await asyncio.sleep(0.01)
+            assert not waiting.done()
+            await end()
+            with pytest.raises(SandboxUnavailable):
+                await waiting
+            with pytest.raises(SandboxUnavailable):
+                await listener.accept()
+            await listener.aclose()
 
     async def _serve(self, stage: Stage) -> Process:
         sink = Collector()

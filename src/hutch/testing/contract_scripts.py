@@ -50,6 +50,15 @@ LOCKED_FOLDERS = "mkdir -p locked/below; echo x > locked/below/file; chmod 000 l
 DEEP_FOLDERS = "mkdir -p " + "/".join(["d"] * 300) + "; echo made"
 
 PORT = 5005
+# Sends a line to the host at that port, and prints the answer until its end.
+CALL_HOST = f"""exec python3 -c '
+import socket
+connection = socket.create_connection(("127.0.0.1", {PORT}))
+connection.sendall(b"from inside")
+connection.shutdown(socket.SHUT_WR)
+while data := connection.recv(65536):
+    print(data.decode(), end="")
+'"""
 # Answers each connection with what it was sent, then ends it.
 ECHO_SERVER = f"""exec python3 -u -c '
 import socket, threading

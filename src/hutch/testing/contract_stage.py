@@ -19,7 +19,7 @@ from hutch.model.template import OPEN
 from hutch.providers.base import Machine, MachineSpec, Process, Provider, SpawnRequest
 
 HANG = 60.0  # a test that takes so long hangs; each takes well under two seconds where it works
-Need = Literal["pty", "ports", "watch"]
+Need = Literal["pty", "ports", "listen", "watch"]
 
 
 class Collector:
@@ -150,6 +150,8 @@ async def _ask_for(stage: Stage, need: Need) -> None:
             await stage.start("echo hi", pty=(24, 80))
         case "ports":
             await stage.machine.connect(8080)
+        case "listen":
+            await stage.machine.listen(8080)
         case "watch":
             async for _ in stage.machine.watch(".", recursive=False):
                 break

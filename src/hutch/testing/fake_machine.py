@@ -7,7 +7,14 @@ import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import count
 
-from hutch.model.errors import InvalidRequest, NotSupported, PortUnreachable, SandboxFileNotFound, SandboxUnavailable
+from hutch.model.errors import (
+    FileConflict,
+    InvalidRequest,
+    NotSupported,
+    PortUnreachable,
+    SandboxFileNotFound,
+    SandboxUnavailable,
+)
 from hutch.model.files import FileEvent, FileInfo
 from hutch.model.session import WORKSPACE_DIR
 from hutch.providers.base import (
@@ -23,8 +30,9 @@ from hutch.providers.base import (
     SpawnRequest,
     Usage,
 )
+from hutch.providers.base import Listener as HostListener
 from hutch.testing.fake_files import File, Folder, Tree
-from hutch.testing.fake_ports import stream_pair
+from hutch.testing.fake_ports import FakeListener, stream_pair
 from hutch.testing.fake_process import Behaviour, FakeProcess, Listener, Running
 from hutch.testing.faults import Faults
 
@@ -38,12 +46,14 @@ class FakeMachine(Machine):
         self.sandbox_id = spec.sandbox_id
         self.spec = spec
         self.tree = tree
+        self.unfinished: list[File] = []
         self._capabilities = capabilities
         self._faults = faults
         self._resolve = resolve
         self._pids = count(2)  # 1 is the guest
         self._processes: list[FakeProcess] = []
         self._listeners: dict[int, Listener] = {}
+        self._host_listeners: list[FakeListener] = []
         self._connections: set[asyncio.Task[None]] = set()
         self._stopped: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -55,10 +65,11 @@ class FakeMachine(Machine):
     def running(self) -> Sequence[Running]:
         return [task for process in self._processes for task in process.living()]
 
-    def listen(self, port: int, listener: Listener) -> None:
+    def serve(self, port: int, listener: Listener) -> None:
+        """As a program of the sandbox would."""
         self._listeners[port] = listener
 
-    def unlisten(self, port: int) -> None:
+    def unserve(self, port: int) -> None:
         self._listeners.pop(port, None)
 
     def die(self, reason: str = "the machine died") -> None:
@@ -67,6 +78,8 @@ class FakeMachine(Machine):
             return
         self._stopped.set_result(reason)
         self._listeners.clear()
+        for listener in self._host_listeners:
+            listener.end()
         for process in list(self._processes):
             process.lose()
         for connection in self._connections:
@@ -174,24 +187,42 @@ class FakeMachine(Machine):
             raise PortUnreachable(f"nothing in the sandbox listens on port {port}", port=port)
         ours, theirs = stream_pair()
 
-        async def serve() -> None:
+        async def answer() -> None:
             try:
                 await listener(theirs)
             finally:
                 await theirs.aclose()
 
-        connection = asyncio.get_running_loop().create_task(serve())
+        connection = asyncio.get_running_loop().create_task(answer())
         self._connections.add(connection)
         connection.add_done_callback(self._connections.discard)
         return ours
 
+    async def listen(self, port: int) -> HostListener:
+        self._require_alive()
+        if not self._capabilities.listen:
+            raise NotSupported("the fake was told to have no listeners")
+        if not 0 < port < 65536:
+            raise InvalidRequest(f"{port} is not a port")
+        await self._faults.before("listen")
+        if port in self._listeners:
+            raise FileConflict(f"something in the sandbox listens on port {port}")
+        listener = FakeListener(port, lambda: self.unserve(port))
+        self._host_listeners.append(listener)
+        self.serve(port, listener.answer)
+        return listener
+
+    def _holds(self) -> tuple[int, int]:
+        total_bytes, files = self.tree.usage()
+        return total_bytes + sum(len(file.data) for file in self.unfinished), files + len(self.unfinished)
+
     async def usage(self, max_files: int, max_bytes: int) -> Usage:
         await self._file_call("usage")
-        total_bytes, files = self.tree.usage()
+        total_bytes, files = self._holds()
         return Usage(total_bytes, files)
 
     def headroom_hint(self) -> tuple[int, int]:
-        total_bytes, files = self.tree.usage()
+        total_bytes, files = self._holds()
         return self._faults.disk_bytes - total_bytes, self._faults.disk_files - files
 
     async def stop(self) -> None:
@@ -228,6 +259,7 @@ class _Writer(FileWriter):
         self._path = path
         self._file = File(mode=mode)
         self._open = True
+        machine.unfinished.append(self._file)  # as a real one has it in the workspace, under a name of its own
 
     async def write(self, data: bytes) -> None:
         self._require_open()
@@ -235,11 +267,16 @@ class _Writer(FileWriter):
 
     async def commit(self) -> None:
         self._require_open()
-        self._open = False
+        self._end()
         self._machine.tree.put(self._path, self._file)
 
     async def abort(self) -> None:
-        self._open = False
+        self._end()
+
+    def _end(self) -> None:
+        if self._open:
+            self._open = False
+            self._machine.unfinished = [file for file in self._machine.unfinished if file is not self._file]
 
     def _require_open(self) -> None:
         if not self._open:

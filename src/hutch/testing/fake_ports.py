@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
-from hutch.providers.base import ByteStream
+from hutch.model.errors import SandboxUnavailable
+from hutch.providers.base import ByteStream, Listener
 
 _WINDOW_BYTES = 262_144  # a sender waits while this much lies unread, as on a real connection
 
@@ -71,3 +73,41 @@ class FakeStream(ByteStream):
 def stream_pair() -> tuple[FakeStream, FakeStream]:
     one, other = Pipe(), Pipe()
     return FakeStream(one, other), FakeStream(other, one)
+
+
+class FakeListener(Listener):
+    """What the host listens on; programs of the sandbox reach it like any other port."""
+
+    def __init__(self, port: int, closed: Callable[[], None]) -> None:
+        self.port = port
+        self._closed = closed
+        self._waiting: asyncio.Queue[FakeStream | None] = asyncio.Queue()
+
+    async def answer(self, stream: FakeStream) -> None:
+        """A connection; it is held until both sides are done with it."""
+        ours, theirs = stream_pair()
+        self._waiting.put_nowait(theirs)
+        await asyncio.gather(_pass_on(stream, ours), _pass_on(ours, stream))
+
+    async def accept(self) -> ByteStream:
+        found = await self._waiting.get()
+        if found is None:
+            self.end()
+            raise SandboxUnavailable("this listener has ended")
+        return found
+
+    def end(self) -> None:
+        self._waiting.put_nowait(None)
+
+    async def aclose(self) -> None:
+        self._closed()
+        self.end()
+
+
+async def _pass_on(source: FakeStream, target: FakeStream) -> None:
+    try:
+        while data := await source.receive():
+            await target.send(data)
+        await target.send_eof()
+    except BrokenPipeError:
+        await source.aclose()

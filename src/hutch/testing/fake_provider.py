@@ -46,6 +46,7 @@ class FakeProvider(Provider):
         world: FakeWorld | None = None,
         pty: bool = True,
         ports: bool = True,
+        listen: bool = True,
         watch: bool = True,
         shared: bool = True,
         as_root: bool = False,
@@ -53,7 +54,7 @@ class FakeProvider(Provider):
         self.world = world or FakeWorld()
         self.faults = Faults()
         self.capabilities = Capabilities(
-            pty=pty, ports=ports, watch=watch, strict=False, survives_engine=False, shared=shared
+            pty=pty, ports=ports, listen=listen, watch=watch, strict=False, survives_engine=False, shared=shared
         )
         self.spawned: list[SpawnRequest] = []
         self._as_root = as_root

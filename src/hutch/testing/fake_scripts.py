@@ -6,6 +6,7 @@ import posixpath
 import signal
 from collections.abc import Callable
 
+from hutch.model.errors import PortUnreachable
 from hutch.testing import contract_scripts as scripts
 from hutch.testing.fake_files import File, Folder, Link, Special
 from hutch.testing.fake_ports import FakeStream
@@ -220,17 +221,29 @@ def _lock(me: Running) -> None:
         node.mode = 0
 
 
+async def _call_host(me: Running) -> int:
+    try:
+        stream = await me.computer.connect(scripts.PORT)
+    except PortUnreachable:
+        return 1
+    await stream.send(b"from inside")
+    await stream.send_eof()
+    while data := await stream.receive():
+        me.out(data)
+    return 0
+
+
 async def _echo_server(me: Running) -> None:
     async def answer(stream: FakeStream) -> None:
         while data := await stream.receive():
             await stream.send(data)
 
-    me.computer.listen(scripts.PORT, answer)
+    me.computer.serve(scripts.PORT, answer)
     me.out("ready\n")
     try:
         await me.forever()
     finally:
-        me.computer.unlisten(scripts.PORT)
+        me.computer.unserve(scripts.PORT)
 
 
 def _behaviours() -> dict[str, Behaviour]:
@@ -258,6 +271,7 @@ def _behaviours() -> dict[str, Behaviour]:
         scripts.CATCHES_BEFORE_FAR_SLEEP: _catches_before(60, own_group=True),
         scripts.COUNT_SLEEPERS: _count_sleepers,
         scripts.READ_LINE: _read_line,
+        scripts.CALL_HOST: _call_host,
         scripts.CLOSED_INPUT: _closed_input,
         scripts.ON_TERMINAL: _on_terminal,
         scripts.TERMINAL_SIZE: _terminal_size,

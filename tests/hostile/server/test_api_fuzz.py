@@ -33,6 +33,7 @@ from hutch.testing.fake_process import Behaviour, Running
 from hutch.testing.fake_provider import FakeProvider
 from hutch.testing.fake_shell import UnknownCommand
 from tests.server_rig import Served, served
+from tests.tree_rig import with_trees
 
 pytestmark = pytest.mark.once
 
@@ -98,7 +99,7 @@ class Stage:
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    place = Settings(data_dir=tmp_path_factory.mktemp("data"), max_pool_size=1000)
+    place = Settings(data_dir=with_trees(tmp_path_factory.mktemp("data")), max_pool_size=1000)
     provider = AnyCommand()
     provider.on(("bash",), not_found)
     with served(place, provider) as server, requests.Session() as http:

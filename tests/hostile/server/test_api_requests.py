@@ -308,6 +308,7 @@ def test_a_page_may_not_ask_beforehand_whether_it_may(server: Served) -> None:
     for path in ("/v1/sessions", "/health", "/v1/sandboxes/x/exec"):
         answer = _call(server, "OPTIONS", path, headers=asked)
         assert answer.status_code == 403
+        assert _call(server, "OPTIONS", path, headers={**asked, "origin": "http://["}).status_code == 403
         assert not [name for name in answer.headers if name.startswith("access-control")]
 
 

@@ -187,7 +187,10 @@ class BubblewrapMachine(GuestMachine):
             raise SandboxUnavailable(f"The workspace {files} cannot be read: {failure.strerror}.") from failure
 
     def headroom_hint(self) -> tuple[int, int]:
-        info = os.statvfs(self.spec.folder)
+        try:
+            info = os.statvfs(self.spec.folder)
+        except OSError as failure:
+            raise SandboxUnavailable(f"The sandbox's folder cannot be read: {failure.strerror}.") from failure
         return info.f_bavail * info.f_frsize, info.f_favail
 
 

@@ -15,6 +15,7 @@ from enum import IntFlag
 from pathlib import Path
 
 from hutch.model.limits import Limits
+from hutch.providers.base import TREES_DIR
 from hutch.providers.bubblewrap.etc import GID, UID
 from hutch.providers.bubblewrap.layers import HOSTNAME
 
@@ -40,7 +41,7 @@ ERRORS_FD, ARGS_FD, INFO_FD, LISTEN_FD = range(10, 14)
 FIRST_EXTRA_FD = 14  # the filters, and in a test what leaks
 # … and what it opens itself.
 GUEST_FD, SHELL_FD, WARM_FD = 20, 21, 25
-FOLDER_FD, LAYER_FD, BUBBLEWRAP_FD = 22, 23, 24  # of the host: closed before bubblewrap starts
+FOLDER_FD, LAYER_FD, BUBBLEWRAP_FD, TREES_FD = 22, 23, 24, 26  # of the host: closed before bubblewrap starts
 
 Step = tuple[str, ...]
 
@@ -76,6 +77,7 @@ class Blueprint:
     cgroup_files: tuple[Path, ...] = ()  # of version 1: each takes the process in
     merged: tuple[tuple[str, str], ...] = ()  # (target, name) of the links /bin, /lib …
     masked: tuple[str, ...] = ()  # files of /proc that tell of others
+    trees: Path | None = None  # shown read-only
 
     def has(self, wall: str) -> bool:
         return wall in self.walls
@@ -150,11 +152,17 @@ def _overlay(target: str, lower: str, flags: Mount) -> Step:
 def _stage(blue: Blueprint) -> Iterator[Step]:
     # Relative names keep the mount table silent, so each mount is made from inside its folder. What is needed of the
     # host is opened first: the stage may cover it.
-    for number, path in ((FOLDER_FD, blue.folder), (LAYER_FD, blue.layer), (BUBBLEWRAP_FD, blue.bubblewrap)):
-        yield ("hold", str(number), str(path))
+    for number, path in (
+        (FOLDER_FD, blue.folder),
+        (LAYER_FD, blue.layer),
+        (BUBBLEWRAP_FD, blue.bubblewrap),
+        (TREES_FD, blue.trees),
+    ):
+        if path is not None:
+            yield ("hold", str(number), str(path))
     yield ("chdir", f"/proc/self/fd/{LAYER_FD}")
     yield ("mount", "stage", STAGE, "tmpfs", str(int(INERT)), "size=256k,nr_inodes=128,mode=0755")
-    for name in ("empty", "files", "usr", "etc", "tmp", "dev", "dev/pts", "dev/shm", "hidden"):
+    for name in ("empty", "files", "usr", "etc", "tmp", "dev", "dev/pts", "dev/shm", "hidden", "trees"):
         yield ("mkdir", f"{STAGE}/{name}", "0755")
     yield ("touch", f"{STAGE}/nothing")
     yield _overlay("usr", "usr:/usr" if _layered(blue) else "empty:/usr", INERT | Mount.READ_ONLY)
@@ -168,6 +176,9 @@ def _stage(blue: Blueprint) -> Iterator[Step]:
     else:
         yield _mount("files", "files", "", Mount.BIND)
         yield _mount("files", "files", "", Mount.BIND | Mount.REMOUNT | blue.flags)
+    if blue.trees is not None:
+        yield ("chdir", f"/proc/self/fd/{TREES_FD}")
+        yield _overlay("trees", f".:{STAGE}/empty", INERT | Mount.READ_ONLY)
     yield ("chdir", "/")
     yield _tmpfs(blue, "tmp", blue.limits.tmp_bytes)
 
@@ -249,6 +260,8 @@ def _tree(blue: Blueprint) -> list[str]:
         arguments += ["--remount-ro", "/dev"]
     arguments += ["--bind", f"{STAGE}/tmp", "/tmp", "--bind", f"{STAGE}/files", "/workspace"]
     arguments += ["--dir", "/run", "--dir", "/var", "--symlink", "/tmp", "/var/tmp", "--chdir", "/workspace"]
+    if blue.trees is not None:
+        arguments += ["--ro-bind", f"{STAGE}/trees", TREES_DIR]
     if blue.has("read_only_root"):
         arguments += ["--remount-ro", "/"]
     return arguments

@@ -31,7 +31,9 @@ class BubblewrapProvider(Provider):
     """
 
     name = "bubblewrap"
-    capabilities = Capabilities(pty=True, ports=True, watch=True, strict=True, survives_engine=False, shared=True)
+    capabilities = Capabilities(
+        pty=True, ports=True, listen=True, watch=True, strict=True, survives_engine=False, shared=True
+    )
 
     def __init__(
         self,

@@ -98,6 +98,8 @@ class Site:
         as_root = os.geteuid() == 0
         if as_root and spec.host_uid is None:
             raise InvalidRequest("As root every sandbox needs a host uid of its own: ask `allocate_uid`.")
+        if spec.strict and spec.trees is not None:
+            raise InvalidRequest("A strict sandbox sees the allowed programs, and no trees.")
         if not as_root and spec.host_uid is not None:
             raise InvalidRequest("Only root can give a sandbox a host uid.")
         walls = self.walls(strict=spec.strict)
@@ -120,6 +122,7 @@ class Site:
             cgroup_files=cgroups.join_files,
             merged=merged_links(),
             masked=masked_files(),
+            trees=spec.trees,
         )
 
     def close(self) -> None:

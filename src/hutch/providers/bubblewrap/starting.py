@@ -112,6 +112,8 @@ def begin(site: Site, spec: MachineSpec) -> Start:
     """Raises: WallMissing, SandboxUnavailable, InvalidRequest."""
     try:
         spec.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if spec.trees is not None:
+            spec.trees.mkdir(mode=0o755, exist_ok=True)
         lock = Lock(spec.folder)
     except OSError as failure:
         raise SandboxUnavailable(f"The sandbox's folder {spec.folder} cannot be used: {failure}.") from failure

@@ -117,3 +117,9 @@ def port_error(number: int, port: int) -> HutchError:
     if number in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE):
         return _other_error(number, f"Cannot reach port {port} of the sandbox", "")
     return PortUnreachable(f"Nothing in the sandbox answers on port {port} ({reason(number)}).", port=port)
+
+
+def listen_error(number: int, port: int) -> HutchError:
+    if number == errno.EADDRINUSE:
+        return FileConflict(f"Something in the sandbox listens on port {port} already: end it, or stop the sandbox.")
+    return _other_error(number, f"Cannot listen on port {port} of the sandbox", "")

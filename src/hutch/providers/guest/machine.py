@@ -19,11 +19,21 @@ from hutch.model.errors import HutchError, InvalidRequest, SandboxUnavailable
 from hutch.model.files import FileEvent, FileInfo
 from hutch.model.limits import LimitName
 from hutch.model.process import ProcessExit
-from hutch.providers.base import ByteStream, FileIdentity, FileReader, FileWriter, Machine, OutputSink, SpawnRequest
+from hutch.providers.base import (
+    ByteStream,
+    FileIdentity,
+    FileReader,
+    FileWriter,
+    Listener,
+    Machine,
+    OutputSink,
+    SpawnRequest,
+)
 from hutch.providers.guest import protocol
 from hutch.providers.guest.connection import Connection, GuestGone, close_all, open_connection, open_now
-from hutch.providers.guest.failures import file_error, port_error, reason
+from hutch.providers.guest.failures import file_error, listen_error, port_error, reason
 from hutch.providers.guest.files import GuestReader, GuestWriter, temporary_beside
+from hutch.providers.guest.listening import GuestListener
 from hutch.providers.guest.listing import file_info, sorted_infos
 from hutch.providers.guest.process import GuestProcess
 from hutch.providers.guest.protocol import Answer, Kind, Op
@@ -51,6 +61,7 @@ class GuestMachine(Machine):
         self._last_end = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None
         self._processes: set[GuestProcess] = set()
+        self._listeners: set[GuestListener] = set()
 
     # Hooks for the provider
 
@@ -77,6 +88,8 @@ class GuestMachine(Machine):
         self.drop_idle()
         for process in tuple(self._processes):
             process.abandon()
+        for listener in tuple(self._listeners):
+            listener.close()
 
     # Connections
 
@@ -310,6 +323,17 @@ class GuestMachine(Machine):
             close_all(descriptors)
             raise port_error(answer.error, port)
         return GuestStream(_one(answer, descriptors))
+
+    async def listen(self, port: int) -> Listener:
+        if not 1 <= port <= 65535:
+            raise InvalidRequest(f"Not a port: {port}. Ports are 1 to 65535.")
+        answer, descriptors = await self._ask(protocol.pack_request(Op.LISTEN, a=port))
+        if answer.kind is Kind.ERROR:
+            close_all(descriptors)
+            raise listen_error(answer.error, port)
+        listener = GuestListener(_one(answer, descriptors), port, self._listeners.discard)
+        self._listeners.add(listener)
+        return listener
 
 
 def _checked(data: bytes, descriptors: list[int]) -> tuple[Answer, list[int]]:

@@ -37,6 +37,7 @@ class GuestStream(ByteStream):
         """Raises: PortUnreachable when the other side broke the connection."""
         if max_bytes <= 0:
             raise InvalidRequest(f"Receive at least one byte, not {max_bytes}.")
+        await asyncio.sleep(0)  # what is there already is read without waiting: a flood would have the loop for itself
         try:
             return await self._loop.sock_recv(self._open(), max_bytes)
         except OSError as failure:

@@ -17,11 +17,12 @@ from websockets.uri import WebSocketURI
 from hutch.engine.ports import ByteStream
 from hutch.model.errors import HutchError, PortMisbehaved, PortUnreachable
 from hutch.server.answers import internal, refusal
-from hutch.server.preview.upstream import PIECE_BYTES, PIECE_SECONDS
+from hutch.server.preview.upstream import PIECE_SECONDS
 from hutch.server.preview.visit import Visit
 from hutch.server.routes.streams import both
 
 HANDSHAKE_SECONDS = 30.0
+FRAMES_BYTES = 16 * 1024  # read at once: of the smallest frames more than anybody should wait for would fit into more
 LONGEST_MESSAGE = 4 * 1024 * 1024  # held whole, so that it can be passed on as one
 _FAILED = 1011
 _NEVER_SENT = frozenset({1005, 1006, 1015})  # codes that no frame carries
@@ -153,7 +154,8 @@ class _Inner:
                     continue
                 if frame.opcode is not Opcode.CONT:
                     text = _TEXT[frame.opcode]
-                parts.append(bytes(frame.data))
+                if frame.data:
+                    parts.append(bytes(frame.data))
                 if frame.fin:
                     whole, parts = b"".join(parts), []
                     yield text, whole
@@ -163,7 +165,7 @@ class _Inner:
             self.close_code = CloseCode.NORMAL_CLOSURE if said.code in _NEVER_SENT else said.code
 
     async def _received(self) -> list[object]:
-        data = await self._stream.receive(PIECE_BYTES)
+        data = await self._stream.receive(FRAMES_BYTES)
         if data:
             self._protocol.receive_data(data)
         else:

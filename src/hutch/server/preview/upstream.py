@@ -17,6 +17,7 @@ LONGEST_HEAD = 64 * 1024  # bytes of an answer's headers, as of one line between
 PIECE_BYTES = 64 * 1024
 PIECE_SECONDS = 60.0  # for the sandbox to take a piece of a body
 QUIET_SECONDS = 600.0  # between two pieces of an answer
+INTERIM_ANSWERS = 20  # 1xx before the answer itself
 
 
 class Upstream:
@@ -62,13 +63,14 @@ class Upstream:
 
     async def answer(self) -> h11.Response:
         """The head of the answer, however long it takes. Raises: PortMisbehaved, PortUnreachable."""
-        while True:
+        for _ in range(INTERIM_ANSWERS):
             event = await self._next()
             if isinstance(event, h11.Response):
                 self.answered.set()
                 return event
             if not isinstance(event, h11.InformationalResponse):
                 raise PortMisbehaved(f"What listens on port {self._port} closed the connection without an answer.")
+        raise PortMisbehaved(f"What listens on port {self._port} puts off its answer again and again.")
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """The body, as it comes. Raises: PortMisbehaved when it ends early or says nothing for too long."""

@@ -12,7 +12,7 @@ from hutch.model.errors import InvalidRequest
 from hutch.model.principal import KeyInfo
 from hutch.server.answers import Json
 from hutch.server.auth import Admin
-from hutch.server.bodies import KeyBody
+from hutch.server.bodies import KeyBody, Whole
 from hutch.server.schemas import shape
 from hutch.server.services import Shared
 from hutch.server.trail import note
@@ -58,9 +58,9 @@ async def audit(
     user_id: str | None = None,
     action: str | None = None,
     failed: Annotated[bool, Query(description="Only what did not go well.")] = False,
-    before: Annotated[int | None, Query(description="Only entries older than this one.")] = None,
-    after: Annotated[int | None, Query(description="Only entries newer than this one.")] = None,
-    limit: int = 100,
+    before: Annotated[Whole | None, Query(description="Only entries older than this one.")] = None,
+    after: Annotated[Whole | None, Query(description="Only entries newer than this one.")] = None,
+    limit: Whole = 100,
 ) -> Response:
     """Who did what, the newest first."""
     wanted = AuditFilter(caller.tenant, sandbox_id, key_id, user_id, action, failed, before, after, limit)

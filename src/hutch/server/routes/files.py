@@ -18,7 +18,7 @@ from hutch.model.files import FileEvent, FileInfo, FileListing, UploadResult
 from hutch.model.wire import sse
 from hutch.server.answers import Json
 from hutch.server.auth import Reader, User
-from hutch.server.bodies import FolderBody, MoveBody, raw_query
+from hutch.server.bodies import FolderBody, MoveBody, Whole, raw_query
 from hutch.server.events import event_stream
 from hutch.server.schemas import shape
 from hutch.server.services import Shared
@@ -47,7 +47,7 @@ Folder = Annotated[str, Depends(_folder)]
 
 @router.get("", response_class=Response)
 async def read(
-    sandbox_id: str, path: Path, caller: Reader, services: Shared, offset: int = 0, length: int | None = None
+    sandbox_id: str, path: Path, caller: Reader, services: Shared, offset: Whole = 0, length: Whole | None = None
 ) -> Response:
     """The bytes of a file, or a range of them."""
     pieces = services.engine.files.read(caller.tenant, sandbox_id, path, offset=offset, length=length)

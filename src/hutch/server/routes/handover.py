@@ -12,6 +12,7 @@ from starlette.responses import Response
 from hutch.model.errors import RouteNotFound
 from hutch.model.location import Location
 from hutch.server.answers import Json
+from hutch.server.bodies import Whole
 from hutch.server.services import Shared
 
 WORKER_TOKEN_HEADER = "x-hutch-worker-token"
@@ -27,7 +28,7 @@ async def receive(
     tenant: str,
     state: str,
     worker_id: str,
-    fence: int,
+    fence: Whole,
     x_hutch_worker_token: Annotated[str, Header()] = "",
 ) -> Response:
     """Take over a sandbox; the body is the archive of its files."""

@@ -11,8 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from hutch.model.errors import HutchError
+from hutch.model.template import TemplateInfo
 from hutch.server.answers import Json, refusal
 from hutch.server.auth import Reader, has_key, principal_of
+from hutch.server.schemas import shape
 from hutch.server.services import Services, Shared
 
 router = APIRouter(tags=["health"])
@@ -73,3 +75,9 @@ async def version(services: Shared) -> Response:
 async def doctor(caller: Reader, services: Shared) -> Response:
     """How the machine's walls and limits stand, and how many sandboxes run."""
     return Json(await services.engine.health())
+
+
+@router.get("/v1/templates", response_model=list[shape(TemplateInfo)])  # type: ignore[misc]  # a type made at run time
+async def templates(caller: Reader, services: Shared) -> Response:
+    """The kinds of sandboxes there are: what may run in each, and its limits."""
+    return Json(await services.engine.templates())

@@ -41,7 +41,7 @@ async def preview(
     if at is None:
         await services.engine.previews.list(caller.tenant, sandbox_id)  # whose it is not learns nothing
         raise NotSupported("This server has no previews: HUTCH_PREVIEW_PORT is 0.")
-    made, info = await services.engine.previews.make(caller.tenant, sandbox_id, port, expires_in)
+    made, info = await services.engine.previews.make(caller.tenant, sandbox_id, port, expires_in, key_id=caller.key_id)
     reached = front(at)
     answer: Preview = {
         **info,

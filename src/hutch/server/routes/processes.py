@@ -13,7 +13,7 @@ from hutch.model.process import ExecResult, LogChunk, OutputEvent, ProcessInfo, 
 from hutch.model.wire import pack_chunk, pack_event, sse
 from hutch.server.answers import Json
 from hutch.server.auth import Reader, User
-from hutch.server.bodies import ProcessBody, SignalBody, SizeBody
+from hutch.server.bodies import ProcessBody, SignalBody, SizeBody, Whole
 from hutch.server.calls import unless_gone
 from hutch.server.events import event_stream
 from hutch.server.schemas import shape
@@ -106,8 +106,8 @@ async def logs(
     caller: Reader,
     services: Shared,
     stream: StreamName = "stdout",
-    offset: int = 0,
-    max_bytes: int = 65536,
+    offset: Whole = 0,
+    max_bytes: Whole = 65536,
 ) -> Response:
     """A piece of what a process printed: `text`, and `data` in base64."""
     chunk = await services.engine.processes.logs(

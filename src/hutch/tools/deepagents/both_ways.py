@@ -22,7 +22,7 @@ from deepagents.backends.protocol import (
     WriteResult,
 )
 
-from hutch.engine.loop import LoopThread
+from hutch.client.portal import LoopThread
 
 P = ParamSpec("P")
 T = TypeVar("T")

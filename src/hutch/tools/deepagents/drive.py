@@ -19,7 +19,7 @@ from deepagents.backends.protocol import (
 )
 
 from hutch.client.async_drive import AsyncDrive
-from hutch.engine.loop import closing_items
+from hutch.client.portal import closing_items
 from hutch.model.drive import MATCHES_AT_MOST, DriveEntry
 from hutch.model.errors import FileConflict, HutchError, InvalidRequest, LimitExceeded, PathRejected
 from hutch.tools.deepagents.both_ways import BothWays
@@ -41,7 +41,7 @@ class HutchDrive(BothWays):
     of), else for `user_id` of the context of the LangGraph run it is made in.
 
     Args:
-        client: where the drives are. Without one, in this process.
+        client: where the drives are. Without one, where the settings say.
         user_id: whose drive.
         root: the folder of the drive that is shown as `/`. A `CompositeBackend` cuts its route off each path: with the
             same folder here, `/memories/notes.md` is that file for the agent, the bash tool and `client.drive` alike.

@@ -20,7 +20,7 @@ from deepagents.backends.protocol import (
 )
 
 from hutch.client.async_client import AsyncSandboxClient
-from hutch.engine.loop import closing_items
+from hutch.client.portal import closing_items
 from hutch.model.errors import InvalidRequest, PathRejected, SandboxFileNotFound, SessionExpiredError
 from hutch.model.session import WORKSPACE_DIR
 from hutch.tools.any_path import in_workspace, write_anywhere
@@ -57,7 +57,7 @@ class HutchSandbox(Commands):
     `thread_id` of its `configurable`.
 
     Args:
-        client: where the sandboxes are; made with `policy="open"`. Without one, they run in this process.
+        client: where the sandboxes are; made with `policy="open"`. Without one, where the settings say.
         user_id: whose sandbox.
         thread_id: of which conversation.
         timeout: seconds that a command may take when the model sets no time (default: the client's, 30).

@@ -1,0 +1,1 @@
+"""Sandboxes, files and drive for whoever speaks the Model Context Protocol (MCP)."""
