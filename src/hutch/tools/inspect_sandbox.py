@@ -21,6 +21,7 @@ from inspect_ai.util import (
 )
 
 from hutch.client.async_client import AsyncSandboxClient
+from hutch.client.by_settings import client_at, place_by_settings
 from hutch.model.errors import (
     InvalidRequest,
     LimitExceeded,
@@ -152,7 +153,7 @@ class HutchSandboxEnvironment(SandboxEnvironment):
 
 def _client(config: SandboxEnvironmentConfigType | None) -> AsyncSandboxClient:
     if config is None:
-        return AsyncSandboxClient(policy="open")
+        return client_at(place_by_settings(), template="open")
     if isinstance(config, str) and config.startswith(("http://", "https://")):
         return AsyncSandboxClient("remote", config, policy="open")
     raise InvalidRequest(f"The sandbox config of hutch is the address of a server (http://…), not {config!r:.200}.")

@@ -21,7 +21,7 @@ from hutch.tools.deepagents.both_ways import BothWays
 from hutch.tools.deepagents.captures import CAPTURED_BYTES, inline, offloaded, preview
 from hutch.tools.deepagents.notes import note_of
 from hutch.tools.deepagents.owner import AnyClient, Owner
-from hutch.tools.deepagents.words import told
+from hutch.tools.deepagents.words import storable, told
 
 MERGED = "exec 2>&1; "  # one output, in the order of printing
 NOT_RUN = 126
@@ -69,6 +69,7 @@ class Commands(BothWays, BaseSandbox):
     def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
         return self._wait(self.aexecute(command, timeout=timeout))
 
+    @storable
     async def aexecute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
         """Run a command; what it starts in the background lives on. `timeout=0` is the longest that is allowed.
 

@@ -27,7 +27,7 @@ from hutch.tools.deepagents.edits import EMPTY_OLD_STRING, EditRefused, matching
 from hutch.tools.deepagents.found import Fits, capped, fitting, relative
 from hutch.tools.deepagents.owner import AnyClient, Owner
 from hutch.tools.deepagents.page import read_page
-from hutch.tools.deepagents.words import NotUtf8, error_word, told, utf8
+from hutch.tools.deepagents.words import NotUtf8, error_word, storable, told, utf8
 
 EDITED_BYTES = 16 * 1024 * 1024
 # What the caller can mend. A drive file that is not there is a FileNotFoundError.
@@ -41,7 +41,7 @@ class HutchDrive(BothWays):
     of), else for `user_id` of the context of the LangGraph run it is made in.
 
     Args:
-        client: where the drives are. Without one, in this process.
+        client: where the drives are. Without one, where the settings say.
         user_id: whose drive.
         root: the folder of the drive that is shown as `/`. A `CompositeBackend` cuts its route off each path: with the
             same folder here, `/memories/notes.md` is that file for the agent, the bash tool and `client.drive` alike.
@@ -76,6 +76,7 @@ class HutchDrive(BothWays):
             modified_at=entry["modified"],
         )
 
+    @storable
     async def als(self, path: str) -> LsResult:
         try:
             entries = await self._entries(self._at(path), recursive=False)
@@ -94,6 +95,7 @@ class HutchDrive(BothWays):
                 raise
             return []
 
+    @storable
     async def aread(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
         async def page(drive: AsyncDrive, place: str) -> ReadResult:
             async with closing_items(drive.stream(place)) as pieces:
@@ -106,6 +108,7 @@ class HutchDrive(BothWays):
         except TOLD as error:
             return ReadResult(error=f"File '{file_path}': {told(error)}")
 
+    @storable
     async def awrite(self, file_path: str, content: str) -> WriteResult:
         try:
             await self._there(self._drive().write_file, self._at(file_path), utf8(content))
@@ -113,6 +116,7 @@ class HutchDrive(BothWays):
             return WriteResult(error=f"Failed to write file '{file_path}': {told(error)}")
         return WriteResult(path=file_path)
 
+    @storable
     async def aedit(self, file_path: str, old_string: str, new_string: str, replace_all: bool = False) -> EditResult:
         if not old_string:
             return EditResult(error=EMPTY_OLD_STRING)
@@ -131,6 +135,7 @@ class HutchDrive(BothWays):
             return EditResult(error=f"Error editing file '{file_path}': {told(error)}")
         return EditResult(path=file_path, occurrences=done["replacements"])
 
+    @storable
     async def adelete(self, file_path: str) -> DeleteResult:
         try:
             await self._there(self._drive().delete, self._at(file_path), recursive=True)
@@ -140,6 +145,7 @@ class HutchDrive(BothWays):
             return DeleteResult(error=f"Error deleting file '{file_path}': {told(error)}")
         return DeleteResult(path=file_path)
 
+    @storable
     async def aglob(self, pattern: str, path: str | None = None) -> GlobResult:
         try:
             place, fits = self._at(path), fitting(pattern)
@@ -151,6 +157,7 @@ class HutchDrive(BothWays):
         files = (entry for entry in entries if entry["kind"] == "file")
         return capped([self._info(entry) for entry in files if fits(relative(entry["path"], place))])
 
+    @storable
     async def agrep(
         self, pattern: str, path: str | None = None, glob: str | None = None, *, max_count: int | None = None
     ) -> GrepResult:
@@ -171,6 +178,7 @@ class HutchDrive(BothWays):
         more = max_count is not None and len(matches) > max_count
         return GrepResult(matches=matches[:max_count], truncated=more or found["truncated"])
 
+    @storable
     async def aupload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
         return [FileUploadResponse(path=path, error=await self._upload(path, data)) for path, data in files]
 
@@ -183,6 +191,7 @@ class HutchDrive(BothWays):
             return error_word(error)
         return None
 
+    @storable
     async def adownload_files(self, paths: list[str]) -> list[FileDownloadResponse]:
         return [await self._download(path) for path in paths]
 

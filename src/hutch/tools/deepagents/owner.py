@@ -7,6 +7,7 @@ from typing import Any
 
 from hutch.client.async_client import AsyncSandboxClient
 from hutch.client.binding import FixedSlot
+from hutch.client.by_settings import client_at, place_by_settings
 from hutch.client.sync_client import SandboxClient
 from hutch.model.errors import NoActiveSession
 
@@ -102,7 +103,7 @@ def _nobody(what: str, where: str) -> str:
 
 def _async(client: AnyClient | None) -> AsyncSandboxClient:
     if client is None:
-        return AsyncSandboxClient(policy="open")
+        return client_at(place_by_settings(), template="open")
     if isinstance(client, SandboxClient):
         return client._core
     return client

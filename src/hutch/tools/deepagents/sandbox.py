@@ -21,7 +21,7 @@ from deepagents.backends.protocol import (
 
 from hutch.client.async_client import AsyncSandboxClient
 from hutch.client.portal import closing_items
-from hutch.model.errors import PathRejected, SandboxFileNotFound, SessionExpiredError
+from hutch.model.errors import InvalidRequest, PathRejected, SandboxFileNotFound, SessionExpiredError
 from hutch.model.session import WORKSPACE_DIR
 from hutch.tools.any_path import in_workspace, write_anywhere
 from hutch.tools.deepagents.commands import TOLD, Commands
@@ -29,7 +29,7 @@ from hutch.tools.deepagents.edits import EMPTY_OLD_STRING, EditRefused, edited
 from hutch.tools.deepagents.found import fitting, globbed, grep_command, grepped, searched, shown
 from hutch.tools.deepagents.page import read_page
 from hutch.tools.deepagents.shell_files import ShellFiles
-from hutch.tools.deepagents.words import NotUtf8, told, utf8
+from hutch.tools.deepagents.words import NotUtf8, storable, told, utf8, utf8_path
 
 ARTIFACTS_ROOT = f"{WORKSPACE_DIR}/.artifacts"  # outlives a pause of the sandbox, as /tmp does not
 # What deepagents writes at the root of the file system when nothing else was agreed; nobody can write there.
@@ -57,7 +57,7 @@ class HutchSandbox(Commands):
     `thread_id` of its `configurable`.
 
     Args:
-        client: where the sandboxes are; made with `policy="open"`. Without one, they run in this process.
+        client: where the sandboxes are; made with `policy="open"`. Without one, where the settings say.
         user_id: whose sandbox.
         thread_id: of which conversation.
         timeout: seconds that a command may take when the model sets no time (default: the client's, 30).
@@ -66,6 +66,7 @@ class HutchSandbox(Commands):
 
     grep_exclude_dirs: tuple[str, ...] = (".git", ".artifacts")
 
+    @storable
     async def als(self, path: str) -> LsResult:
         async def native(client: AsyncSandboxClient, place: str) -> LsResult:
             return LsResult(entries=[shown(entry) for entry in await client.files.list(place)])
@@ -77,6 +78,7 @@ class HutchSandbox(Commands):
         except (Renewed, *TOLD) as error:
             return LsResult(error=f"Path '{path}': {told(error)}")
 
+    @storable
     async def aread(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
         async def native(client: AsyncSandboxClient, place: str) -> ReadResult:
             async with closing_items(client.files.read_pieces(place)) as pieces:
@@ -89,6 +91,7 @@ class HutchSandbox(Commands):
         except (Renewed, *TOLD) as error:
             return ReadResult(error=f"File '{file_path}': {told(error)}")
 
+    @storable
     async def awrite(self, file_path: str, content: str) -> WriteResult:
         try:
             failure = (await self.aupload_files([(file_path, utf8(content))]))[0].error
@@ -98,6 +101,7 @@ class HutchSandbox(Commands):
             return WriteResult(error=f"Failed to write file '{file_path}': {failure}")
         return WriteResult(path=file_path)
 
+    @storable
     async def aedit(self, file_path: str, old_string: str, new_string: str, replace_all: bool = False) -> EditResult:
         if not old_string:
             return EditResult(error=EMPTY_OLD_STRING)
@@ -124,6 +128,7 @@ class HutchSandbox(Commands):
         except (Renewed, NotUtf8, *TOLD) as error:
             return EditResult(error=f"Error editing file '{file_path}': {told(error)}")
 
+    @storable
     async def adelete(self, file_path: str) -> DeleteResult:
         async def native(client: AsyncSandboxClient, place: str) -> DeleteResult:
             await client.files.remove(place, recursive=True)
@@ -138,6 +143,7 @@ class HutchSandbox(Commands):
         except (Renewed, *TOLD) as error:
             return DeleteResult(error=f"Error deleting file '{file_path}': {told(error)}")
 
+    @storable
     async def aglob(self, pattern: str, path: str | None = None) -> GlobResult:
         root = _root(path)
 
@@ -153,6 +159,7 @@ class HutchSandbox(Commands):
         except (Renewed, *TOLD) as error:
             return GlobResult(error=f"Path '{root}': {told(error)}")
 
+    @storable
     async def agrep(
         self, pattern: str, path: str | None = None, glob: str | None = None, *, max_count: int | None = None
     ) -> GrepResult:
@@ -188,6 +195,7 @@ class HutchSandbox(Commands):
             return GrepResult(error="Error: grep timed out. Try a narrower path.")
         return found
 
+    @storable
     async def aupload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
         async def by_client(client: AsyncSandboxClient) -> list[FileUploadResponse]:
             return await ShellFiles(client).aupload_files([(placed(path), data) for path, data in files])
@@ -198,6 +206,7 @@ class HutchSandbox(Commands):
             return [FileUploadResponse(path=path, error=str(renewed)) for path, _ in files]
         return [FileUploadResponse(path=path, error=one.error) for (path, _), one in zip(files, found, strict=True)]
 
+    @storable
     async def adownload_files(self, paths: list[str]) -> list[FileDownloadResponse]:
         async def by_client(client: AsyncSandboxClient) -> list[FileDownloadResponse]:
             return await ShellFiles(client).adownload_files([placed(path) for path in paths])
@@ -224,6 +233,8 @@ class HutchSandbox(Commands):
         Raises: Renewed, HutchError.
         """
         place = placed(path)
+        if not utf8_path(path):
+            raise InvalidRequest("a path is text without NUL and half characters, of at most 4,095 bytes")
 
         async def act(client: AsyncSandboxClient) -> T:
             if in_workspace(place):

@@ -12,7 +12,7 @@ from deepagents.backends.sandbox import BaseSandbox
 from hutch.client.async_client import AsyncSandboxClient
 from hutch.model.errors import HutchError, SessionExpiredError
 from hutch.tools.any_path import read_anywhere, write_anywhere
-from hutch.tools.deepagents.words import error_word
+from hutch.tools.deepagents.words import error_word, utf8_path
 
 
 class ShellFiles(BaseSandbox):
@@ -69,4 +69,4 @@ class ShellFiles(BaseSandbox):
 
 
 def _absolute(path: object) -> bool:
-    return isinstance(path, str) and path.startswith("/") and "\0" not in path
+    return isinstance(path, str) and path.startswith("/") and utf8_path(path)
