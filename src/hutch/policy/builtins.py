@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from hutch.policy.facts import Assignment, Call, Evaluation, Facts
 from hutch.policy.names import is_dangerous
@@ -12,6 +13,7 @@ from hutch.policy.words import Word, decode_ansi_c, hides_code, plain_word
 
 _TARGET = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?:\[(?P<index>.*)\])?(?P<value>\+?=.*)?", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_KEY = re.compile(r"\[(.*?)\]\+?=", re.DOTALL)
 _MADE = re.compile(r"[\\'\"`$]")  # an expansion that makes text of its own
 _LITERAL_NAME = "write the variable's name out"
 _READ_VALUED = "adinNptu"
@@ -38,6 +40,29 @@ def _target(text: str, shown: str, facts: Facts) -> re.Match[str]:
 
 def dangerous(name: str, shown: str) -> Refused:
     return Refused(shown[:60] or name, f"{name} makes programs run other code", "leave the variable as it is")
+
+
+def read_keys(name: str, elements: Sequence[Word], facts: Facts) -> None:
+    """`[key]=value` in an array: bash calculates with the key, whatever its quotes.
+
+    Raises: Refused.
+    """
+    opened = False  # a key goes on over blanks; the tree shows several words
+    for word in elements:
+        divided = opened and "]" in word.raw
+        starts = word.raw.startswith("[")
+        opened = opened or (starts and "]" not in word.raw)
+        key = _KEY.match(word.text) if starts else None
+        if divided or (key and ("$" in key[1] or "`" in key[1])):
+            raise Refused(word.raw[:60], "bash would calculate this subscript and run what it holds")
+        if key:
+            written = _KEY.match(word.raw)
+            names = frozenset(_NAME.findall(written[1] if written else word.raw))
+            facts.evaluations.append(Evaluation(word.raw[:60], names))
+            first = word.pieces[0] if isinstance(word.pieces[0], str) else ""
+            whole = _KEY.match(first)
+            pieces = (first[whole.end() :] if whole else "", *word.pieces[1:])
+            facts.assignments.append(Assignment(name, word.raw[:60], replace(word, pieces=pieces)))
 
 
 def _options(words: Sequence[Word], signs: str = "-") -> tuple[str, list[Word]]:

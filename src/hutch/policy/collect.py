@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from hutch.policy.accounting import (
@@ -15,6 +14,7 @@ from hutch.policy.accounting import (
     check_leaf,
     opaque,
 )
+from hutch.policy.builtins import read_keys
 from hutch.policy.facts import Assignment, Call, Evaluation, Facts, Function, Redirection
 from hutch.policy.syntax import Script, parse, parse_here_doc
 from hutch.policy.verdict import Refused
@@ -373,22 +373,9 @@ class _Collector:
         words = self.words([element for element in elements if element.type in _WORD_PARTS])
         split: Literal["holes", ""] = "holes" if many else ""
         self.facts.assignments += [Assignment(target[0], raw, word, appends, split) for word in words]
-        self.check_keys(target[0], words if many else [])
+        read_keys(target[0], words if many else [], self.facts)
         if not words:
             self.facts.assignments.append(Assignment(target[0], raw, None, appends))
-
-    def check_keys(self, name: str, elements: list[Word]) -> None:
-        """`[key]=` in an array: bash calculates with the key, whatever its quotes."""
-        for word in elements:
-            key = word.text.partition("]=")[0] if word.raw.startswith("[") else ""
-            if "$" in key or "`" in key:
-                raise Refused(word.raw[:60], "bash would calculate this subscript and run what it holds")
-            if "]=" in word.text and key:
-                before = re.split(r"\]\+?=", word.raw, maxsplit=1)[0]
-                self.facts.evaluations.append(Evaluation(word.raw[:60], frozenset(_NAME.findall(before))))
-                first = word.pieces[0] if isinstance(word.pieces[0], str) else ""
-                pieces = (first.partition("]=")[2], *word.pieces[1:])
-                self.facts.assignments.append(Assignment(name, word.raw[:60], replace(word, pieces=pieces)))
 
     def visit_for_statement(self, node: Node, place: _Place) -> None:
         name = node.child_by_field_name("variable")
