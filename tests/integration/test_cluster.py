@@ -329,7 +329,8 @@ def test_a_worker_that_is_told_to_end_finishes_and_hands_over_everything(fresh: 
     for handle in handles.values():
         handle.files.write("deep/er/data.bin", data)
         handle.execute(
-            "ln -s data.bin deep/er/link; chmod 750 deep; touch -d @1000000000 deep/er/data.bin; umask 0; mkfifo p"
+            "ln -s data.bin deep/er/link; chmod 750 deep; touch -d @1000000000 deep/er/data.bin; umask 0; mkfifo p;"
+            " echo shut > key; chmod 0 key; mkdir -m 300 shut; echo in > shut/f"
         )
         handle.set_env({"KEPT": "yes"})
         handle.set_cwd("deep/er")
@@ -345,6 +346,7 @@ def test_a_worker_that_is_told_to_end_finishes_and_hands_over_everything(fresh: 
         digest = hashlib.sha256(data).hexdigest()
         assert result["stdout"] == f"/workspace/deep/er\nyes\n{digest}  -\n1000000000\n750\n", (name, result)
         assert result["session_recreated"] is False
+        assert handle.execute("cat key shut/f")["stdout"] == "shut\nin\n"  # readable for its owner now, but there
         assert play.get("/v1/sessions", stays).status_code == 200
     assert {one["thread_id"] for one in play.get("/v1/sessions", stays).json()} == set(handles)
     assert not any((ending.folder / "sandboxes").iterdir())

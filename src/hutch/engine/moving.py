@@ -33,6 +33,8 @@ OF_ONE_FILE = 2048  # bytes that an archive needs for a file beside what is in i
 _ENV = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
 # Numbers, not names: the owner is the sandbox's own user on both sides. Holes stay holes.
 _PACK = ("/usr/bin/tar", "--create", "--sparse", "--numeric-owner", "--file=-", "--directory", WORKSPACE_DIR, ".")
+# What its owner may not read, nobody in there may: he gets the right to, rather than to lose all that is beside it.
+_OPEN_UP = ("/usr/bin/chmod", "--recursive", "--silent", "u+rX", WORKSPACE_DIR)
 _UNPACK = (
     "/usr/bin/tar",
     "--extract",
@@ -112,17 +114,16 @@ class Moving:
 
     async def _pack(self, live: LiveSandbox, archive: BinaryIO) -> None:
         limits = live.template.limits
-        sink = _Archive(archive, limits.workspace_bytes * 2 + limits.workspace_files * OF_ONE_FILE)
+        most = limits.workspace_bytes * 2 + limits.workspace_files * OF_ONE_FILE
         async with self._machine(live) as machine:
-            process = await machine.spawn(SpawnRequest(argv=_PACK, env=_ENV, cwd="/"), sink)
-            ended = asyncio.ensure_future(process.wait())
-            full = asyncio.ensure_future(sink.failed.wait())
-            await asyncio.wait({ended, full}, return_when=asyncio.FIRST_COMPLETED)
-            full.cancel()
-            if sink.failed.is_set():
-                await process.kill()
-            code = (await ended).exit_code
-        if sink.failed.is_set() or code not in (0, _CHANGED):
+            code = await _packed(machine, _Archive(archive, most))
+            if code not in (0, _CHANGED, None):
+                process = await machine.spawn(SpawnRequest(argv=_OPEN_UP, env=_ENV, cwd="/"), _Said())
+                await process.wait()
+                archive.seek(0)
+                archive.truncate()
+                code = await _packed(machine, _Archive(archive, most))
+        if code not in (0, _CHANGED):
             raise SandboxUnavailable(
                 f"The files of sandbox {live.sandbox_id} cannot be packed (tar ended with {code})."
             )
@@ -186,6 +187,19 @@ class Moving:
             yield machine
         finally:
             await machine.stop()
+
+
+async def _packed(machine: Machine, sink: _Archive) -> int | None:
+    """The exit code of tar; None when its archive could not be kept."""
+    process = await machine.spawn(SpawnRequest(argv=_PACK, env=_ENV, cwd="/"), sink)
+    ended = asyncio.ensure_future(process.wait())
+    full = asyncio.ensure_future(sink.failed.wait())
+    await asyncio.wait({ended, full}, return_when=asyncio.FIRST_COMPLETED)
+    full.cancel()
+    if sink.failed.is_set():
+        await process.kill()
+    code = (await ended).exit_code
+    return None if sink.failed.is_set() else code
 
 
 def location_of(record: SandboxRecord) -> Location:
