@@ -127,6 +127,20 @@ def test_what_is_shown_is_bounded(client: SandboxClient) -> None:
     assert not client.code.run(odd)["state_lost"]
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "raise ValueError('\u00e9' * 400_000)",
+        "raise ValueError('\U0001f600' * 400_000)",
+        "display({'text/plain': 'x' * 31_000_000}, raw=True); raise ValueError('after all there was room for')",
+    ],
+)
+def test_an_error_is_told_however_large_it_is_and_whatever_came_before(client: SandboxClient, code: str) -> None:
+    error = client.code.run(code)["error"]
+    assert error is not None
+    assert error["name"] == "ValueError"
+
+
 def test_forged_lines_reach_only_the_forgers_own_result(client: SandboxClient) -> None:
     client.code.run(TO_THE_HOST)
     forged = client.code.run(

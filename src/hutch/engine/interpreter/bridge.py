@@ -27,7 +27,7 @@ STREAM_CHARACTERS = 10 * 1024 * 1024  # of stdout, and of stderr
 RUN_BYTES = 32 * 1024 * 1024  # of all lines of one run
 LINE_COST = 200  # of each line, however short: the host has to hold it
 MOST_OUTPUTS = 1000
-LONGEST_ERROR = 100_000
+LONGEST_ERROR = 20_000  # characters: however they are escaped, the line is one that the host takes
 IDLE_SECONDS = 2.0  # a kernel that has replied says soon that it is idle; what it said before that may have been lost
 COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
@@ -74,7 +74,7 @@ class Bridge:
         self.idle = asyncio.Event()
         self.count: int | None = None
         self.leaving = False
-        self.lost = False
+        self.lost = self.failed = False
         self.room = 0
         self.left: dict[str, int] = {}
         self.outputs = 0
@@ -165,9 +165,10 @@ class Bridge:
                 self.tell_bundle("result", content["data"])
             elif kind in ("display_data", "update_display_data"):
                 self.tell_bundle("display", content["data"])
-            elif kind == "error":
+            elif kind == "error" and self.running and not self.failed:
+                self.failed = True  # and said, whatever there is room for
                 traceback = COLOURS.sub("", "\n".join(content["traceback"]))
-                self.tell(
+                self.say(
                     type="error",
                     name=content["ename"][:200],
                     value=content["evalue"][:LONGEST_ERROR],
@@ -194,7 +195,7 @@ class Bridge:
     async def run(self, name: str, code: str) -> None:
         self.replied.clear()
         self.idle.clear()
-        self.room, self.lost, self.outputs = RUN_BYTES, False, 0
+        self.room, self.lost, self.failed, self.outputs = RUN_BYTES, False, False, 0
         self.left = {"stdout": STREAM_CHARACTERS, "stderr": STREAM_CHARACTERS}
         self.running = self.client.execute(code, allow_stdin=False, stop_on_error=False)
         await self.replied.wait()
