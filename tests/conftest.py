@@ -83,7 +83,9 @@ class SkipWatch:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup scripts/test` would have programs under test ignore it, too
+    for signum, usual in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+        if signal.getsignal(signum) is signal.SIG_IGN:  # `nohup scripts/test`, or `scripts/test &` of a script
+            signal.signal(signum, usual)  # else programs under test would ignore it, too
     if hasattr(config, "workerinput"):
         return  # one of several workers: its reports reach the process that started it
     who = "root" if os.geteuid() == 0 else "user"

@@ -106,7 +106,7 @@ def fails(script: Script, call: MachineCall) -> HutchError:
     with liar(script) as machine:
         failure = run(work(machine))
     failure.__traceback__ = None
-    assert open_descriptors() == before
+    assert open_descriptors() <= before  # fewer: what tests before this one dropped was collected meanwhile
     return failure
 
 

@@ -40,7 +40,9 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(Settings(data_dir=with_trees(tmp_path_factory.mktemp("data"))), FakeProvider()) as made:
+    with served(
+        Settings(data_dir=with_trees(tmp_path_factory.mktemp("data")), max_pool_size=1000), FakeProvider()
+    ) as made:
         yield made
 
 

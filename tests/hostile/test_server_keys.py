@@ -5,6 +5,7 @@ A route is covered here the day it is added: the list is the description's own.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,12 +61,19 @@ BODIES: dict[str, Any] = {
     "/v1/sandboxes/{sandbox_id}/git/add-remote": {"name": "o", "url": "x"},
     "/v1/sandboxes/{sandbox_id}/git/restore": {"paths": ["a"]},
     "/v1/sandboxes/{sandbox_id}/git/config": {"key": "a.b"},
+    "/v1/sandboxes/{sandbox_id}/drive/place": {"paths": ["/a"]},
+    "/v1/sandboxes/{sandbox_id}/drive/save": {"filename": "a", "path": "/a"},
     "/create_session": {"user_id": "u", "thread_id": "stolen"},
     "/execute": {"session_id": "{session_id}", "command": "echo hi"},
     "/download_file": {"session_id": "{session_id}", "filename": "a"},
     "/cleanup": {"session_id": "{session_id}"},
 }
-QUERIES = {"/get_session": {"thread_id": "t"}, "/list_files": {"session_id": "{session_id}"}}
+QUERIES = {
+    "/get_session": {"thread_id": "t"},
+    "/list_files": {"session_id": "{session_id}"},
+    "/v1/sandboxes/{sandbox_id}/drive/place": {"user_id": "u"},
+    "/v1/sandboxes/{sandbox_id}/drive/save": {"user_id": "u"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -112,11 +120,11 @@ def call(
     )
     if path == "/upload_file":
         return client.post(address, data={"session_id": session}, files={"file": ("a", b"changed")})
-    if path in QUERIES:
-        return client.request(method, address, params=filled(QUERIES[path]))
-    query = "?path=a" if "/files" in path else ""
+    if path.endswith("/drive/bytes"):
+        return client.put(address, content=json.dumps([["a", 0, hashlib.sha256().hexdigest()]]) + "\n")
+    query = filled(QUERIES.get(path)) or ({"path": "a"} if "/files" in path else {})
     body = filled(BODIES.get(path)) if method in ("POST", "PUT", "PATCH") else None
-    return client.request(method, address + query, json=body) if body else client.request(method, address + query)
+    return client.request(method, address, params=query, **({"json": body} if body else {}))
 
 
 @pytest.mark.parametrize(("method", "path"), NEED_A_KEY)

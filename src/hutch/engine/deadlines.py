@@ -68,7 +68,6 @@ class Sweeper:
                 # a sweeper that ended would let every sandbox live for ever.
                 log.warning("sweep_failed reason=%s", error, exc_info=not isinstance(error, HutchError))
             self._changed.clear()
-            # Not `wait_for`: Python 3.11's loses a cancellation that comes together with the event.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._pause()):
                     await self._changed.wait()

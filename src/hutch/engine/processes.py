@@ -272,7 +272,8 @@ class Processes:
         log = live.process(process_id)
         if log.exit is None:
             try:
-                await asyncio.wait_for(log.ended.wait(), timeout)
+                async with asyncio.timeout(timeout):
+                    await log.ended.wait()
             except TimeoutError:
                 return None
         return log.result()

@@ -123,7 +123,8 @@ class PostgresDatabase:
         self._calls.add(call)
         future.add_done_callback(lambda _: self._calls.discard(call))
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(future), longest)
+            async with asyncio.timeout(longest):
+                return await asyncio.wrap_future(future)
         except TimeoutError as error:
             call.give_up()
             raise self._place.slow(longest) from error

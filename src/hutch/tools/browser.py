@@ -127,7 +127,8 @@ class Browser:
         if answer.get("errorText"):
             raise InvalidRequest(f"{url!r:.300} could not be opened: {str(answer['errorText'])[:300]}")
         try:
-            await asyncio.wait_for(loaded, LOAD_SECONDS)
+            async with asyncio.timeout(LOAD_SECONDS):
+                await loaded
         except TimeoutError:
             return False
         return True

@@ -92,7 +92,8 @@ class McpServers:
             link = self._links[name] = _Link(asyncio.get_running_loop().create_future(), asyncio.Event())
             link.task = asyncio.create_task(self._live(name, link.ready, link.ended))
         try:
-            return await asyncio.wait_for(asyncio.shield(link.ready), START_SECONDS)
+            async with asyncio.timeout(START_SECONDS):
+                return await asyncio.shield(link.ready)
         except TimeoutError as error:
             raise PortMisbehaved(f"MCP server {name!r} did not answer within {START_SECONDS:g} s.") from error
 

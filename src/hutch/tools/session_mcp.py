@@ -48,7 +48,8 @@ class McpTools:
         from mcp import MCPError
 
         try:
-            return await asyncio.wait_for(call, self._timeout)
+            async with asyncio.timeout(self._timeout):
+                return await call
         except MCPError as error:
             if "closed" in str(error):  # the library has no class of its own for it
                 raise PortMisbehaved(f"MCP server {name!r} ended. The next call starts it again.") from error
