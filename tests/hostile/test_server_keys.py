@@ -124,7 +124,7 @@ def call(
         return client.put(address, content=json.dumps([["a", 0, hashlib.sha256().hexdigest()]]) + "\n")
     query = filled(QUERIES.get(path)) or ({"path": "a"} if "/files" in path else {})
     body = filled(BODIES.get(path)) if method in ("POST", "PUT", "PATCH") else None
-    return client.request(method, address, params=query, **({"json": body} if body else {}))
+    return client.request(method, address, params=query, json=body or None)
 
 
 @pytest.mark.parametrize(("method", "path"), NEED_A_KEY)
