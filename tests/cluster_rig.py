@@ -118,14 +118,15 @@ class Cluster:
             return thread.submit(asyncio.run, make()).result(START_SECONDS)
 
     def ready(self, coordinator: Member, *workers: str) -> None:
-        """Wait until the coordinator serves and these workers, and no others, are there."""
+        """Wait until the coordinator serves and these workers, and no others, take sandboxes."""
         key = self.key(scope="read")
 
         def there() -> bool:
             with contextlib.suppress(httpx.HTTPError):
                 answer = httpx.get(f"{coordinator.url}/v1/doctor", headers={"authorization": f"Bearer {key}"})
                 rows = answer.json()["workers"] if answer.status_code == 200 else []
-                return {row["worker_id"] for row in rows if row["status"] == "healthy"} == set(workers)
+                able = {row["worker_id"] for row in rows if row["status"] == "healthy" and not row["draining"]}
+                return able == set(workers)
             return False
 
         try:

@@ -126,6 +126,7 @@ async def _running(settings: Settings, server: ServerSettings, listeners: list[s
         for (app, drain), listener in zip(apps, listeners, strict=True):
             served = make_server(app, drain, server.tls_cert, server.tls_key)
             await running.enter_async_context(serving(served, listener))
+        await role.begin()
         _announce(server, url, settings.data_dir / KEY_FILE, made=role.made_key)
         yield role
 

@@ -20,6 +20,7 @@ class Membership:
         self._shared = shared_data
         self._announcer = announcer
         self.draining = False
+        self._renewing: asyncio.Task[None] | None = None
 
     @property
     def worker_id(self) -> str:
@@ -27,16 +28,20 @@ class Membership:
 
     @contextlib.asynccontextmanager
     async def joined(self) -> AsyncIterator[None]:
-        """A member meanwhile. Raises: SettingsInvalid when the name is taken, StoreUnavailable."""
-        await self.beat()
-        task = asyncio.create_task(self._renew())
+        """A member from `begin` on, until the end."""
         try:
             yield
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            if self._renewing is not None:
+                self._renewing.cancel()
+                await asyncio.gather(self._renewing, return_exceptions=True)
             with contextlib.suppress(HutchError):  # then the announcement ends by itself
                 await self._announcer.leave(returning=bool(await self._engine.moving.ours()))
+
+    async def begin(self) -> None:
+        """Calls are answered from now on. Raises: SettingsInvalid when the name is taken, StoreUnavailable."""
+        await self.beat()
+        self._renewing = asyncio.create_task(self._renew())
 
     async def _renew(self) -> None:
         while True:

@@ -38,6 +38,7 @@ class Role:
     app: ASGIApp
     previews: ASGIApp | None  # on a port of their own
     made_key: bool  # the first one, a moment ago
+    begin: Callable[[], Awaitable[None]] = _nothing  # as soon as calls are answered
     before_end: Callable[[], Awaitable[None]] = _nothing  # while calls are still answered
 
 
@@ -153,7 +154,7 @@ async def _worker(settings: Settings, server: ServerSettings, url: str, options:
             await drain.run(server.drain_seconds)
 
         await ends.enter_async_context(membership.joined())
-        yield Role(app, _previews(engine, options), made, before_end)
+        yield Role(app, _previews(engine, options), made, membership.begin, before_end)
 
 
 @contextlib.asynccontextmanager
