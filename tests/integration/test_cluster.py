@@ -346,7 +346,8 @@ def test_a_worker_that_is_told_to_end_finishes_and_hands_over_everything(fresh: 
         digest = hashlib.sha256(data).hexdigest()
         assert result["stdout"] == f"/workspace/deep/er\nyes\n{digest}  -\n1000000000\n750\n", (name, result)
         assert result["session_recreated"] is False
-        assert handle.execute("cd /workspace; cat key shut/f")["stdout"] == "shut\nin\n"  # readable for its owner now, but there
+        shut = handle.execute("cd /workspace; chmod -R u+rX key shut; cat key shut/f")
+        assert shut["stdout"] == "shut\nin\n"
         assert play.get("/v1/sessions", stays).status_code == 200
     assert {one["thread_id"] for one in play.get("/v1/sessions", stays).json()} == set(handles)
     assert not any((ending.folder / "sandboxes").iterdir())
