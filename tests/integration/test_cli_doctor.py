@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hutch.model.wall import WALLS
-from tests.integration.cli_stage import HANG, Hutch
+from tests.integration.cli_stage import HANG, Hutch, read_until
 
 
 @pytest.fixture
