@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
 
 from hutch.engine.drive.embedding import BATCH, Embedder, EmbeddingFailed
 from hutch.engine.drive.texts import passages, text_of
@@ -22,6 +21,7 @@ WORDS_STEP = 64  # files
 MEANING_STEP = 8
 LOOK_SECONDS = 300.0  # between two looks for what other processes left
 AGAIN_SECONDS = 30.0  # until an embedder that failed is asked again
+CLOSE_SECONDS = 2.0  # that an end waits for a step under way
 CATCH_UP_SECONDS = 2.0  # that a question waits for what was written just before it
 _COUNTED = 1_000
 
@@ -36,6 +36,7 @@ class Indexer:
         self._known_model: str | None = None
         self._able: str | None = None  # the model that the database was found able to serve
         self._wanted = asyncio.Event()
+        self._closing = False
         self._task: asyncio.Task[None] | None = None
 
     def use(self, embedder: Embedder) -> None:
@@ -50,9 +51,14 @@ class Indexer:
             self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+        """A step that was begun is ended first, if that is soon: what it claimed, nobody else does for a while."""
+        self._closing = True
+        self._wanted.set()
+        if self._task is not None and not self._task.done():
+            _, late = await asyncio.wait({self._task}, timeout=CLOSE_SECONDS)
+            if late:
+                self._task.cancel()
+                await asyncio.wait({self._task})
 
     async def caught_up(self, owner: int) -> int:
         """How many files of a user are still not indexed, after a short wait for them."""
@@ -88,11 +94,12 @@ class Indexer:
         return embedder
 
     async def _run(self) -> None:
-        while True:
+        while not self._closing:
             self._wanted.clear()
             try:
                 for step in (self._words, self._meaning, self._clear):
-                    await _while_any(step)
+                    while not self._closing and await step():
+                        pass
             except ClientClosed:
                 return
             except HutchError as error:
@@ -139,11 +146,6 @@ class Indexer:
 
     async def _clear(self) -> bool:
         return await self._store.clear_some(time.time())
-
-
-async def _while_any(step: Callable[[], Awaitable[bool]]) -> None:
-    while await step():
-        pass
 
 
 async def _embedded(embedder: Embedder, text: str) -> list[Passage]:
